@@ -1,0 +1,104 @@
+"""Builds goflat._core: gopy turns ./bridge into C, Go links it into one extension.
+
+Everything else about the package is in pyproject.toml. The steps, and why they
+are not simply ``gopy build``, are in docs/adr/0003-how-the-extension-is-built.md.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
+from setuptools.errors import CompileError
+
+ROOT = Path(__file__).resolve().parent
+sys.path.insert(0, str(ROOT / "tools"))
+
+import toolchain  # noqa: E402
+
+# What the extension must not depend on: where it was built, when, and from which checkout.
+REPRODUCIBLE = "-trimpath -buildvcs=false"
+LDFLAGS = "-s -w -buildid= -B none"
+EXPORTS = "{ global: PyInit__core; local: *; };\n"
+
+
+class BuildCore(build_ext):
+    """Builds the extension below build/, then puts it into place in one step."""
+
+    def build_extension(self, ext: Extension) -> None:
+        # The leading "_" keeps `go build ./...` from visiting generated packages.
+        self.out = Path(self.build_temp).resolve() / "_core"
+        shutil.rmtree(self.out, ignore_errors=True)
+        self.out.mkdir(parents=True)
+        try:
+            self.env = toolchain.environment()
+        except toolchain.ToolchainError as missing:
+            raise CompileError(str(missing)) from None
+        self.env["GOFLAGS"] = f"{os.environ.get('GOFLAGS', '')} {REPRODUCIBLE}".strip()
+        self.fetch()
+        self.generate()
+        self.link(Path(self.get_ext_fullpath(ext.name)))
+
+    def run_tool(self, *command: str, cwd: Path = ROOT) -> None:
+        print("+", *command, flush=True)
+        try:
+            subprocess.run(command, check=True, env=self.env, cwd=cwd)
+        except subprocess.CalledProcessError as failed:
+            raise CompileError(f"{' '.join(command[:3])} failed; its message is above") from failed
+
+    def fetch(self) -> None:
+        """Compile the bridge, the longest step: plain compiler errors, and no network after it."""
+        try:
+            self.run_tool("go", "build", "./bridge", "github.com/go-python/gopy/gopyh")
+        except CompileError as failed:
+            raise CompileError(
+                f"{failed}. Go modules come from proxy.golang.org (or GOPROXY); "
+                "the first build needs the network."
+            ) from failed
+
+    def generate(self) -> None:
+        """gopy writes core.go and build.py, cgo the header, pybindgen core.c."""
+        gopy = ["-name=core", "-no-make", "-dynamic-link=true", f"-vm={sys.executable}"]
+        self.run_tool("go", "tool", "gopy", "gen", f"-output={self.out}", *gopy, "./bridge")
+        stubs = self.out / "core.go"
+        # gopy copies the linker flags Python was built with, an -rpath among them.
+        stubs.write_text(re.sub(r"(?m)^#cgo LDFLAGS:.*$", "", stubs.read_text()))
+        self.run_tool("go", "tool", "goimports", "-w", str(stubs))
+        header = ["-exportheader=core_go.h", "--"]
+        includes = toolchain.include_flags()
+        self.run_tool("go", "tool", "cgo", *header, *includes, "core.go", cwd=self.out)
+        self.run_tool(sys.executable, "build.py", cwd=self.out)
+
+    def link(self, target: Path) -> None:
+        """Link the extension and replace ``target``: a process that has the old one keeps it."""
+        exports = self.out / "exports.map"
+        exports.write_text(EXPORTS)
+        built = self.out / target.name
+        flags = f"-ldflags={LDFLAGS} -extldflags=-Wl,--version-script={exports}"
+        self.run_tool(
+            "go", "build", "-buildmode=c-shared", flags, "-o", str(built), ".", cwd=self.out
+        )
+        target.parent.mkdir(parents=True, exist_ok=True)
+        fresh = target.with_suffix(".new")
+        shutil.copy2(built, fresh)
+        os.replace(fresh, target)
+
+
+class BuildPython(build_py):
+    """Starts from an empty folder, so that a deleted module does not stay in the wheel."""
+
+    def run(self) -> None:
+        if not self.editable_mode:
+            shutil.rmtree(Path(self.build_lib) / "goflat", ignore_errors=True)
+        super().run()
+
+
+core = [Extension("goflat._core", [])] if toolchain.supported() else []
+setup(ext_modules=core, cmdclass={"build_ext": BuildCore, "build_py": BuildPython})
