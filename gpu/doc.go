@@ -1,0 +1,28 @@
+// Package gpu runs flatten plans on CUDA devices.
+//
+// Most users need two functions: [Available], which says whether there is a device
+// and if not what to do, and [Gather], which moves the bytes of a plan with one
+// launch for all batches of a device:
+//
+//	plan (flatten)                     tiles (launch.go)          device
+//	segment  src ─► dst  bytes         equal bytes, in one        one block a tile,
+//	"0"[0]    0 ─►  0    100    ──►    flat grid, found from ──►  16-byte loads and
+//	"1"[0]    0 ─► 100    60           prefix sums that travel    stores, any alignment
+//	...                                as kernel parameters       on either side
+//
+// What holds:
+//   - Importing the package does not touch CUDA, see package libcuda. The driver is
+//     opened by the first call that needs it.
+//   - Work goes on the caller's stream in the device's primary context, which is the
+//     one PyTorch and CuPy use. The context that was current on the calling thread
+//     is current again afterwards, in the error case too.
+//   - Nothing is allocated on the device, nothing is copied to it, no call waits for
+//     the device: a gather may be captured into a CUDA graph, also the first one.
+//   - What a launch does is decided in Go (launch.go) and only followed by the
+//     kernels; [flatten.Apply] is the plain loop that both must equal.
+//   - No call exits the process or logs. An error of the driver is an [Error].
+//
+// Building needs the CUDA 12 headers on CPATH (the wheel nvidia-cuda-runtime-cu12
+// has them; gorgonia.org/cu does not compile against CUDA 13), running needs no
+// toolkit. The build tag systemcuda is for programs that link libcuda themselves.
+package gpu

@@ -1,0 +1,6 @@
+//go:build systemcuda
+
+package libcuda
+
+// #cgo LDFLAGS: -lcuda
+import "C"
