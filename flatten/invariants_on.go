@@ -1,0 +1,5 @@
+//go:build goflat_invariants
+
+package flatten
+
+const invariants = true
