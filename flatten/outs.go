@@ -4,7 +4,8 @@ import "strconv"
 
 // checkOuts makes sure that there is an output per batch, of the right shape,
 // and that no two elements of one share a byte. nil stands for contiguous outputs.
-func (l *Layout) checkOuts(outs []View) error {
+func (p *Plan) checkOuts(outs []View) error {
+	l := p.Layout
 	if outs != nil && len(outs) != l.Batches {
 		return &ShapeError{
 			Key: -1, Batch: -1, Got: strconv.Itoa(len(outs)) + " outputs", Want: strconv.Itoa(l.Batches) + ", one per batch",
@@ -13,6 +14,11 @@ func (l *Layout) checkOuts(outs []View) error {
 	for b := range outs {
 		if err := l.checkOut(b, outs[b]); err != nil {
 			return err
+		}
+		p.nest.single(outs[b], l.DType.ElemBytes())
+		if !outs[b].empty() && p.nest.overlapsItself() {
+			got := "strides " + shapeText(outs[b].Strides) + " for shape " + shapeText(outs[b].Shape)
+			return &OverlapError{Key: -1, Batch: b, Got: got, Want: "elements that share no byte"}
 		}
 	}
 	return nil

@@ -20,17 +20,20 @@ func (p *Plan) plain() {
 	}
 }
 
-// plainRuns plans output b as its entries one after the other.
+// plainRuns plans output b as its entries one after the other. The hot path:
+// locals, since the compiler reloads and re-stores fields of p at every entry.
 func (p *Plan) plainRuns(b int, rowBytes int64) {
+	segments, rows, batches := p.Segments, p.Layout.Rows, p.Layout.Batches
 	var dst int64
-	for e := b; e < len(p.Layout.Rows); e += p.Layout.Batches {
-		n := p.Layout.Rows[e] * rowBytes
-		if n == 0 {
+	for e := b; e < len(rows); e += batches {
+		if rows[e] == 0 {
 			continue
 		}
-		p.Segments = append(p.Segments, Segment{Entry: e, Batch: b, Dst: dst, Bytes: n})
+		n := rows[e] * rowBytes
+		segments = append(segments, Segment{Entry: e, Batch: b, Dst: dst, Bytes: n})
 		dst += n
 	}
+	p.Segments = segments
 }
 
 // plainBlocks plans output b as outer blocks, each with a run of every entry.

@@ -89,7 +89,7 @@ func (p *Plan) Build(l *Layout, entries []Entry, outs []View) error {
 	if err := l.check(entries); err != nil {
 		return err
 	}
-	if err := l.checkOuts(outs); err != nil {
+	if err := p.checkOuts(outs); err != nil {
 		return err
 	}
 	if outs == nil && allContiguous(entries) {
