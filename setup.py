@@ -26,6 +26,9 @@ import toolchain  # noqa: E402
 # What the extension must not depend on: where it was built, when, and from which checkout.
 REPRODUCIBLE = "-trimpath -buildvcs=false"
 LDFLAGS = "-s -w -buildid= -B none"
+# What gopy writes about this machine: its own command line, the include folder, and the
+# linker flags that Python was built with (pyenv: an -rpath into the home folder).
+LOCAL = re.compile(r'^gopy gen .*$|^#cgo LDFLAGS:.*$|(?<=^#cgo CFLAGS: )"-I[^"]*"', re.MULTILINE)
 EXPORTS = "{ global: PyInit__core; local: *; };\n"
 
 
@@ -33,8 +36,9 @@ class BuildCore(build_ext):
     """Builds the extension below build/, then puts it into place in one step."""
 
     def build_extension(self, ext: Extension) -> None:
-        # The leading "_" keeps `go build ./...` from visiting generated packages.
-        self.out = Path(self.build_temp).resolve() / "_core"
+        # Inside the module, so that the generated package resolves its imports; the
+        # leading "_" keeps `go build ./...` from visiting it.
+        self.out = ROOT / "build" / f"_core-{sys.implementation.cache_tag}"
         shutil.rmtree(self.out, ignore_errors=True)
         self.out.mkdir(parents=True)
         try:
@@ -68,8 +72,7 @@ class BuildCore(build_ext):
         gopy = ["-name=core", "-no-make", "-dynamic-link=true", f"-vm={sys.executable}"]
         self.run_tool("go", "tool", "gopy", "gen", f"-output={self.out}", *gopy, "./bridge")
         stubs = self.out / "core.go"
-        # gopy copies the linker flags Python was built with, an -rpath among them.
-        stubs.write_text(re.sub(r"(?m)^#cgo LDFLAGS:.*$", "", stubs.read_text()))
+        stubs.write_text(LOCAL.sub("", stubs.read_text()))
         self.run_tool("go", "tool", "goimports", "-w", str(stubs))
         header = ["-exportheader=core_go.h", "--"]
         includes = toolchain.include_flags()

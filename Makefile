@@ -1,0 +1,118 @@
+# `make help` lists the targets. Needed on the machine: make, a C compiler, Python >= 3.10 with
+# its headers. Everything else, Go included, comes from PyPI and the Go module proxy into .venv.
+
+PYTHON   ?= python3
+VENV     ?= .venv
+FUZZTIME ?= 30s
+
+PY   := $(VENV)/bin/python
+PIP  := $(PY) -m pip --quiet --disable-pip-version-check
+# Runs a command with Go and the C headers in reach.
+WITH := $(PY) tools/toolchain.py
+TAGS := -tags=goflat_invariants
+
+NATIVE_SRC := $(shell find bridge gpu flatten -type f ! -name '*_test.go' ! -path '*/testdata/*')
+PY_SRC     := python setup.py tools
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# The environment: one stamp a step, taken again only when something it depends on has changed.
+
+TOO_OLD := import sys; sys.exit(sys.version_info < (3, 10) and \
+	"goflat needs Python 3.10 or newer: make PYTHON=python3.12 ...")
+
+$(VENV)/.python:
+	@$(PYTHON) -c '$(TOO_OLD)'
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --upgrade 'pip>=25.1'
+	@touch $@
+
+$(VENV)/.build: $(VENV)/.python pyproject.toml tools/build_requires.py
+	$(PY) tools/build_requires.py | $(PIP) install --requirement /dev/stdin
+	@touch $@
+
+$(VENV)/.native: $(VENV)/.build $(NATIVE_SRC) go.mod go.sum setup.py tools/toolchain.py
+	$(PIP) install --no-build-isolation --no-deps --editable .
+	@touch $@
+
+$(VENV)/.test $(VENV)/.lint $(VENV)/.docs $(VENV)/.wheels: $(VENV)/.%: $(VENV)/.python pyproject.toml
+	$(PIP) install --group $*
+	@touch $@
+
+.PHONY: build native kernels fmt
+build: $(VENV)/.native ## build everything: the Go packages and the extension, in place
+	$(WITH) go build ./...
+
+native: $(VENV)/.native ## build the extension into python/goflat and install it editable into .venv
+
+kernels: $(VENV)/.build ## regenerate what is generated and committed: PTX, driver trampolines
+	$(WITH) go generate ./...
+
+fmt: $(VENV)/.build $(VENV)/.lint ## format Go and Python
+	$(WITH) go tool -modfile=tools/go.mod golangci-lint fmt
+	$(PY) -m ruff check --fix $(PY_SRC)
+	$(PY) -m ruff format $(PY_SRC)
+
+.PHONY: lint lint-go lint-py
+lint: lint-go lint-py ## all static checks, formatting included
+
+lint-go: $(VENV)/.build
+	$(WITH) go vet $(TAGS) ./...
+	$(WITH) go tool -modfile=tools/go.mod golangci-lint run
+
+lint-py: $(VENV)/.native $(VENV)/.test $(VENV)/.lint
+	$(PY) -m ruff check $(PY_SRC)
+	$(PY) -m ruff format --check $(PY_SRC)
+	$(PY) -m mypy
+	$(PY) -m mypy.stubtest --ignore-missing-stub goflat._core
+
+.PHONY: test test-go test-py test-race test-gpu
+test: test-go test-py ## all tests on the CPU, invariants on
+
+test-go: $(VENV)/.build
+	$(WITH) go test -count=1 $(TAGS) ./...
+
+test-py: $(VENV)/.native $(VENV)/.test
+	$(PY) -m pytest -m 'not gpu'
+
+test-race: $(VENV)/.build ## the Go tests under the race detector and checkptr
+	$(WITH) go test -count=1 -race $(TAGS) ./...
+
+test-gpu: $(VENV)/.native $(VENV)/.test ## all tests, and a missing GPU is a failure
+	GOFLAT_REQUIRE_GPU=1 $(WITH) go test -count=1 $(TAGS) ./...
+	GOFLAT_REQUIRE_GPU=1 $(PY) -m pytest
+
+.PHONY: fuzz bench docs demo
+fuzz: $(VENV)/.build ## every fuzz target of flatten for FUZZTIME (30s) each
+	@for target in $$($(WITH) go test -list '^Fuzz' ./flatten | grep '^Fuzz'); do \
+		$(WITH) go test $(TAGS) -run='^$$' -fuzz="^$$target$$" -fuzztime=$(FUZZTIME) ./flatten || exit 1; \
+	done
+
+bench: $(VENV)/.native $(VENV)/.test ## time against torch.cat and memcpy
+	$(WITH) go test -run='^$$' -bench=. -benchmem ./...
+	$(PY) -m goflat bench
+
+docs: $(VENV)/.native $(VENV)/.test $(VENV)/.docs ## the Python API as HTML in build/docs
+	$(PY) -m pdoc --docformat numpy --output-directory build/docs goflat
+
+demo: $(VENV)/.native $(VENV)/.test ## flatten a small job and print what it costs
+	$(PY) -m goflat demo
+
+.PHONY: check wheels clean distclean
+check: lint test ## what CI runs
+
+wheels: $(VENV)/.wheels ## a checked and tested wheel for each Python 3.10 ... 3.13 found, in dist
+	$(PY) tools/wheels.py
+
+clean: ## remove what was built, keep the downloads in .venv
+	rm -rf build dist python/*.egg-info python/goflat/_core*.so $(VENV)/.native
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+distclean: clean ## remove .venv as well
+	rm -rf $(VENV)
