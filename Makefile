@@ -79,6 +79,7 @@ test-go: $(VENV)/.build
 	$(WITH) go test -count=1 $(TAGS) ./...
 
 test-py: $(VENV)/.native $(VENV)/.test
+	$(PY) tools/check_wheel.py python/goflat/_core*.so
 	$(PY) -m pytest -m 'not gpu'
 
 test-race: $(VENV)/.build ## the Go tests under the race detector and checkptr

