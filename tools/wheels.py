@@ -60,7 +60,7 @@ def test(python: Path, wheel: Path) -> None:
         fresh = Path(folder) / "venv" / "bin" / "python"
         pip(fresh, "install", "--group", "test", wheel)
         shutil.copytree(ROOT / "python" / "tests", Path(folder) / "tests")
-        config = ["-c", ROOT / "pyproject.toml", f"--rootdir={folder}"]
+        config = (f"--config-file={ROOT / 'pyproject.toml'}", f"--rootdir={folder}")
         run(fresh, "-m", "pytest", *config, "-m", "not gpu", "tests", cwd=Path(folder))
 
 
