@@ -1,0 +1,95 @@
+package launch
+
+import "github.com/goflat/goflat/flatten"
+
+// The classes that segments are sorted into.
+const (
+	long = iota
+	short
+	strided
+	numClasses
+)
+
+const (
+	// shortBytes: a warp moves so much with one round of loads. A block of 512 threads
+	// would leave most of them idle on a shorter segment.
+	shortBytes = 2 << 10
+	// blockBytes: mean length from which a block a tile is used. Half a tile.
+	blockBytes = 16 << 10
+	// launchBytes: what a device moves in the time that one more launch costs, about 2
+	// µs. Less is not worth it.
+	launchBytes = 4 << 20
+	// fewShort: so many short segments, or an eighth of all, may go with the long ones.
+	fewShort = 16
+)
+
+// tally is what is in a class.
+type tally struct {
+	segments int
+	bytes    int64
+	words    int // of the records and strided places
+}
+
+func (t *tally) add(o tally) {
+	t.segments += o.segments
+	t.bytes += o.bytes
+	t.words += o.words
+}
+
+// classOf returns a segment's class.
+func classOf(s *flatten.Segment) int {
+	switch {
+	case len(s.Axes) > 0:
+		return strided
+	case s.Bytes < shortBytes:
+		return short
+	default:
+		return long
+	}
+}
+
+// A route says for each class in which table it goes, and for each table by which
+// kernel: the small one, or the large if the table may need it.
+type route struct {
+	table  [numClasses]int
+	kernel [numClasses]Kernel
+}
+
+// choose decides the route of a job from its tallies and the number of batches that
+// they come from. Each class has its own table until merged into another's.
+func choose(t [numClasses]tally, batches int) route {
+	r := route{
+		table:  [numClasses]int{long: long, short: short, strided: strided},
+		kernel: [numClasses]Kernel{long: Warp4K, short: Warp4K, strided: Strided4K},
+	}
+	merge := func(from, into int) {
+		t[into].add(t[from])
+		t[from] = tally{}
+		for class := range r.table {
+			if r.table[class] == from {
+				r.table[class] = into
+			}
+		}
+	}
+	all := t[long].segments + t[short].segments + t[strided].segments
+	if t[strided].segments > 0 && t[long].bytes+t[short].bytes < launchBytes {
+		merge(long, strided)
+		merge(short, strided)
+	}
+	if t[short].segments <= max(fewShort, t[long].segments/8) || t[long].bytes < launchBytes {
+		merge(short, long)
+	}
+	if t[long].bytes >= blockBytes*int64(t[long].segments) {
+		r.kernel[long] = Block4K
+	}
+	for class := range t {
+		places := t[class].segments
+		if class == long && places == all { // of a batch, all in one table and side by side
+			places = batches
+		}
+		if recordsWord+t[class].words+placeWords*places > SmallWords {
+			r.kernel[class] = r.kernel[class].large()
+		}
+	}
+	return r
+}

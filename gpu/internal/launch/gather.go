@@ -1,0 +1,161 @@
+package launch
+
+import "github.com/goflat/goflat/flatten"
+
+// A Launch is one kernel launch: a grid of Blocks blocks of Kernel.Threads() threads
+// in one dimension, with Table as the only parameter.
+type Launch struct {
+	Kernel Kernel
+	Blocks uint32
+	Table  []uint32 // Kernel.Words() words, valid until the function it was given to returns
+}
+
+// Gather writes launches. It is large (100 KB) and meant to be used again; it must
+// not be used by two goroutines at once.
+type Gather struct {
+	tables [numClasses]table
+	route  route
+	sms    int
+	launch func(*Launch) error
+	out    Launch
+	err    error // the first of launch, after which nothing more is launched
+}
+
+// Job is what to move.
+type Job struct {
+	Plan *flatten.Plan
+	// Device is which of the plan's batches to move; the others' addresses are not
+	// looked at. A layout without devices is all on it.
+	Device flatten.Device
+	// Dst has one address a batch, Src one an entry: those that the plan's offsets
+	// count from.
+	Dst, Src []uintptr
+	// Multiprocessors of the device, at least 1.
+	Multiprocessors int
+}
+
+// Run calls launch for every launch of a job and returns its first error, after
+// which it calls it no more.
+func (g *Gather) Run(job *Job, launch func(*Launch) error) error {
+	g.route = choose(count(job))
+	g.sms, g.launch, g.err = job.Multiprocessors, launch, nil
+	for i := range g.tables {
+		g.tables[i].reset(g.route.kernel[i].Words())
+	}
+	g.add(job)
+	for i := range g.tables {
+		g.flush(i)
+	}
+	g.launch = nil
+	return g.err
+}
+
+// count tallies a job's segments by class, and the batches they come from.
+func count(job *Job) (tallies [numClasses]tally, batches int) {
+	devices := job.Plan.Layout.Devices
+	batch := -1
+	for i := range job.Plan.Segments {
+		s := &job.Plan.Segments[i]
+		if devices != nil && devices[s.Batch] != job.Device {
+			continue
+		}
+		if s.Batch != batch {
+			batch = s.Batch
+			batches++
+		}
+		t := &tallies[classOf(s)]
+		t.segments++
+		t.bytes += s.Payload()
+		t.words += recordWords
+		if len(s.Axes) > 0 {
+			t.words += axesWord + axisWords*len(s.Axes)
+		}
+	}
+	return tallies, batches
+}
+
+// add writes a job's segments into the tables.
+func (g *Gather) add(job *Job) {
+	devices := job.Plan.Layout.Devices
+	for i := range job.Plan.Segments {
+		s := &job.Plan.Segments[i]
+		if devices != nil && devices[s.Batch] != job.Device {
+			continue
+		}
+		into := g.route.table[classOf(s)]
+		dst, src := uint64(job.Dst[s.Batch])+uint64(s.Dst), uint64(job.Src[s.Entry])+uint64(s.Src)
+		if len(s.Axes) == 0 {
+			g.addPlain(into, dst, src, s.Bytes)
+		} else {
+			g.addRuns(into, dst, src, s.Bytes, s.Axes)
+		}
+	}
+}
+
+// addPlain adds contiguous bytes, over as many launches as they need.
+func (g *Gather) addPlain(into int, dst, src uint64, n int64) {
+	t := &g.tables[into]
+	for n > 0 {
+		piece := min(n, maxBytes)
+		if !t.fits(src, uint64(piece), placeWords) {
+			g.flush(into)
+		}
+		t.addPlain(dst, src, uint32(piece))
+		dst, src, n = dst+uint64(piece), src+uint64(piece), n-piece
+	}
+}
+
+// addRuns adds a strided segment. One that is too large for a launch is cut along its
+// outermost axis, as often as it takes.
+func (g *Gather) addRuns(into int, dst, src uint64, n int64, axes []flatten.Axis) {
+	if len(axes) == 0 {
+		g.addPlain(into, dst, src, n)
+		return
+	}
+	inner := n
+	for _, axis := range axes[1:] {
+		inner *= axis.N
+	}
+	outer := axes[0]
+	for turn := int64(0); turn < outer.N; {
+		turns := min(outer.N-turn, maxBytes/inner)
+		switch {
+		case turns <= 1:
+			turns = 1
+			g.addRuns(into, dst, src, n, axes[1:])
+		default:
+			r := runs{dst: dst, src: src, bytes: uint32(n), payload: uint64(inner * turns)}
+			r.axes = append(r.room[:0], axes...)
+			r.axes[0].N = turns
+			g.addWhole(into, &r)
+		}
+		dst += uint64(outer.DstStep * turns)
+		src += uint64(outer.SrcStep * turns)
+		turn += turns
+	}
+}
+
+// addWhole adds a strided segment that one launch can take.
+func (g *Gather) addWhole(into int, r *runs) {
+	t := &g.tables[into]
+	if !t.fits(r.src, r.payload, axesWord+axisWords*len(r.axes)) {
+		g.flush(into)
+	}
+	t.addStrided(r)
+}
+
+// flush launches what is in a table and empties it.
+func (g *Gather) flush(i int) {
+	t := &g.tables[i]
+	if t.records == 0 {
+		return
+	}
+	if g.err == nil {
+		kernel := g.route.kernel[i]
+		tile := kernel.tile(t.bytes, g.sms)
+		t.close(tile)
+		g.out = Launch{Kernel: kernel, Blocks: kernel.blocks(t.bytes, tile), Table: t.words[:t.capacity]}
+		g.err = g.launch(&g.out)
+	}
+	t.reset(t.capacity)
+}

@@ -1,0 +1,66 @@
+package launch
+
+// A Kernel is one of the entry points of gpu/kernels/gather.cu.
+type Kernel uint8
+
+// The kernels: by who moves a tile, and by the size of their parameters.
+const (
+	Block4K Kernel = iota
+	Block32K
+	Warp4K
+	Warp32K
+	Strided4K
+	Strided32K
+	NumKernels
+)
+
+var kernels = [NumKernels]struct {
+	name    string
+	threads uint32 // a block
+	lanes   uint32 // threads that move one tile together
+	words   int    // of the table
+}{
+	Block4K:    {"gather_block_4k", 512, 512, SmallWords},
+	Block32K:   {"gather_block_32k", 512, 512, LargeWords},
+	Warp4K:     {"gather_warp_4k", 256, 32, SmallWords},
+	Warp32K:    {"gather_warp_32k", 256, 32, LargeWords},
+	Strided4K:  {"gather_strided_4k", 256, 32, SmallWords},
+	Strided32K: {"gather_strided_32k", 256, 32, LargeWords},
+}
+
+// String is the kernel's name in the module.
+func (k Kernel) String() string { return kernels[k].name }
+
+// Words is the length of the kernel's table.
+func (k Kernel) Words() int { return kernels[k].words }
+
+// Threads is the number of threads of a block.
+func (k Kernel) Threads() uint32 { return kernels[k].threads }
+
+// large returns the kernel that does the same with large parameters.
+func (k Kernel) large() Kernel { return k | 1 }
+
+// blocks returns how many blocks cover so many bytes in tiles of a size.
+func (k Kernel) blocks(bytes, tile uint32) uint32 {
+	tiles := (bytes + tile - 1) / tile
+	perBlock := kernels[k].threads / kernels[k].lanes
+	return (tiles + perBlock - 1) / perBlock
+}
+
+// tile returns the tile for so many bytes on a device of so many multiprocessors.
+//
+// Large jobs take tiles of 32 KiB a block (a thread's four loads of 16 bytes) and 4
+// KiB a warp: a prototype on an H200 was fastest with the former. Small jobs take
+// smaller ones, so that there are at least 4 blocks or 32 warps a multiprocessor.
+func (k Kernel) tile(bytes uint32, multiprocessors int) uint32 {
+	least, most, perMultiprocessor := uint32(128), uint32(4<<10), uint32(32)
+	if kernels[k].lanes > 32 {
+		least, most, perMultiprocessor = 8<<10, 32<<10, 4
+	}
+	share := bytes / (perMultiprocessor * uint32(multiprocessors))
+	tile := least
+	for tile < most && tile*2 <= share {
+		tile *= 2
+	}
+	return tile
+}
