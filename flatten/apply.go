@@ -1,5 +1,7 @@
 package flatten
 
+import "slices"
+
 // Apply runs a plan the plainest way: segment by segment, run by run. It is
 // the meaning of a plan, and what Execute, the GPU kernels and the Python tests
 // are compared with.
@@ -11,7 +13,8 @@ package flatten
 func Apply(dst, src [][]byte, p *Plan) {
 	for i := range p.Segments {
 		s := &p.Segments[i]
-		s.apply(dst[s.Batch], src[s.Entry], s.Axes, s.Dst, s.Src)
+		// Clipped, or slicing would reach beyond the end of a slice.
+		s.apply(slices.Clip(dst[s.Batch]), slices.Clip(src[s.Entry]), s.Axes, s.Dst, s.Src)
 	}
 }
 

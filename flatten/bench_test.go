@@ -62,9 +62,62 @@ func BenchmarkExecuteWorkers(b *testing.B) {
 					if workers == 1 {
 						p.Execute(dst, src, 1)
 					} else {
-						p.runShares(dst, src, workers, p.cuts(l.Bytes(), workers*sharesPerWorker))
+						p.share(l.Bytes(), workers, func(s *Segment, first, end int64) {
+							s.move(dst[s.Batch], src[s.Entry], first, end)
+						})
 					}
 				}
+			})
+		}
+	}
+}
+
+func BenchmarkExecuteSmall(b *testing.B) {
+	l := uniform(64, 32, 8, 16)
+	dst, src := memory(l)
+	p := new(Plan)
+	b.SetBytes(l.Bytes())
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := p.BuildPlain(l); err != nil {
+			b.Fatal(err)
+		}
+		p.Execute(dst, src, 0)
+	}
+}
+
+func BenchmarkExecuteStrided(b *testing.B) {
+	const n = 1 << 18 // elements: 256 KiB to 4 MiB
+	for _, dtype := range []DType{{CodeUint, 8, 1}, {CodeFloat, 16, 1}, {CodeFloat, 32, 1}, {CodeFloat, 64, 1}, {CodeComplex, 128, 1}, {CodeUint, 8, 12}} {
+		elem := dtype.ElemBytes()
+		for _, way := range []struct {
+			name string
+			View
+		}{
+			{"step2", View{[]int64{n}, []int64{2 * elem}}},
+			{"reversed", View{[]int64{n}, []int64{-elem}}},
+			{"expanded", View{[]int64{n / 64, 64}, []int64{elem, 0}}},
+			{"transposed", View{[]int64{512, 512}, []int64{elem, 512 * elem}}},
+			{"transposed4k", View{[]int64{4096, 4096}, []int64{elem, 4096 * elem}}},
+			{"channelslast", View{[]int64{n / 64 / 64, 64, 8, 8}, []int64{64 * 64 * elem, elem, 8 * 64 * elem, 64 * elem}}},
+		} {
+			b.Run(fmt.Sprintf("%d/%s", elem, way.name), func(b *testing.B) {
+				entries := []Entry{{View: way.View, DType: dtype}}
+				l, err := NewLayout(nil, 1, entries, 0)
+				if err != nil {
+					b.Fatal(err)
+				}
+				p, err := NewPlan(l, entries, nil)
+				if err != nil {
+					b.Fatal(err)
+				}
+				lo, hi := way.Span(elem)
+				dst, src := [][]byte{make([]byte, l.Bytes())}, [][]byte{make([]byte, hi-lo)}
+				b.SetBytes(l.Bytes())
+				for b.Loop() {
+					p.Execute(dst, src, 1)
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(l.Bytes()/elem), "ns/elem")
 			})
 		}
 	}

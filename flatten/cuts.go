@@ -18,7 +18,7 @@ func (p *Plan) cuts(total int64, n int) []cut {
 	for i := range p.Segments {
 		payload := p.Segments[i].Payload()
 		for len(cuts) < n {
-			at := share(total, len(cuts), n) - before
+			at := part(total, len(cuts), n) - before
 			if at >= payload {
 				break
 			}
@@ -29,7 +29,7 @@ func (p *Plan) cuts(total int64, n int) []cut {
 	return append(cuts, cut{seg: len(p.Segments)})
 }
 
-// share is i/n of total, without overflow.
-func share(total int64, i, n int) int64 {
+// part is i/n of total, without overflow.
+func part(total int64, i, n int) int64 {
 	return total/int64(n)*int64(i) + total%int64(n)*int64(i)/int64(n)
 }

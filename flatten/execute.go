@@ -28,32 +28,39 @@ func (p *Plan) Execute(dst, src [][]byte, workers int) {
 		workers = runtime.GOMAXPROCS(0)
 	}
 	if total <= serialBytes || workers == 1 {
-		p.run(dst, src, cut{}, cut{seg: len(p.Segments)})
+		for i := range p.Segments {
+			s := &p.Segments[i]
+			s.move(dst[s.Batch], src[s.Entry], 0, s.Payload())
+		}
 		return
 	}
 	p.checkBounds(dst, src) // here, since nobody can recover from another goroutine's panic
-	p.runShares(dst, src, workers, p.cuts(total, workers*sharesPerWorker))
+	p.share(total, workers, func(s *Segment, first, end int64) {
+		s.move(dst[s.Batch], src[s.Entry], first, end)
+	})
 }
 
-// runShares runs the parts between neighbouring cuts, each worker taking the
-// next one that nobody has.
-func (p *Plan) runShares(dst, src [][]byte, workers int, cuts []cut) {
+// share calls move for all bytes of the plan, total of them, on up to workers
+// goroutines: the parts between neighbouring cuts, each by the worker that
+// first has nothing else to do.
+func (p *Plan) share(total int64, workers int, move func(s *Segment, first, end int64)) {
+	cuts := p.cuts(total, workers*sharesPerWorker)
 	var next atomic.Int64
 	work := func() {
 		for i := next.Add(1); i < int64(len(cuts)); i = next.Add(1) {
-			p.run(dst, src, cuts[i-1], cuts[i])
+			p.between(cuts[i-1], cuts[i], move)
 		}
 	}
 	var others sync.WaitGroup
-	for range min(workers, len(cuts)-1) - 1 {
+	for range workers - 1 {
 		others.Go(work)
 	}
 	work()
 	others.Wait()
 }
 
-// run moves everything between two cuts.
-func (p *Plan) run(dst, src [][]byte, from, to cut) {
+// between calls move for everything between two cuts.
+func (p *Plan) between(from, to cut, move func(s *Segment, first, end int64)) {
 	for i := from.seg; i < len(p.Segments) && i <= to.seg; i++ {
 		s := &p.Segments[i]
 		first, end := int64(0), s.Payload()
@@ -63,7 +70,9 @@ func (p *Plan) run(dst, src [][]byte, from, to cut) {
 		if i == to.seg {
 			end = to.at
 		}
-		s.move(dst[s.Batch], src[s.Entry], first, end)
+		if first < end {
+			move(s, first, end)
+		}
 	}
 }
 

@@ -194,7 +194,9 @@ func checkJob(t *testing.T, j *job, l *Layout, p *Plan) {
 	compare(t, "Execute", got, want)
 	for n := 2; n < 6; n++ {
 		got = j.newDst(l)
-		p.runShares(got, j.src, n, p.cuts(p.payload(), n*sharesPerWorker))
+		p.share(p.payload(), n, func(s *Segment, first, end int64) {
+			s.move(got[s.Batch], j.src[s.Entry], first, end)
+		})
 		compare(t, "parallel Execute", got, want)
 	}
 	compare(t, "entries", j.src, keep)
