@@ -1,0 +1,64 @@
+// Internal to the C collector: what its files share with each other. Everything here needs the GIL.
+#ifndef GOFLAT_COLLECT_H
+#define GOFLAT_COLLECT_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <string.h>
+
+#include "job.h"
+
+// The Python objects the collector calls. NULL until registered: NumPy and torch are never imported by us.
+typedef struct {
+  PyObject *tensor, *ndarray;            // types: torch.Tensor, numpy.ndarray
+  PyObject *empty, *np_empty;            // torch.empty, numpy.empty
+  PyObject *resolve;                     // resolve(entry, no_grad) -> entry to read | status | (code, got, want)
+  PyObject *refuse_out;                  // refuse_out(array) -> None | (code, got, want)
+  PyObject *attributes;                  // attributes(tensor) -> (address, shape, strides, code, bits, lanes, device type, device index)
+  PyObject *wrap;                        // wrap(first entry, ndarray) -> array of the first entry's framework
+  PyObject *modes;                       // torch._C._len_torch_dispatch_stack: how many dispatch modes are active
+} gf_hooks_t;
+extern gf_hooks_t gf_hooks;
+
+int gf_collect(gf_job *job);  // walk.c
+int gf_publish(gf_job *job);  // outputs.c: hands outputs, rows and keys to the result
+
+// gf_job memory (job.c)
+int gf_reserve_entries(gf_job *job, int64_t count);
+int64_t gf_add_array(gf_job *job, const gf_dl_tensor *tensor, int strides_in_bytes);  // index into job->arrays, -1 out of memory
+int gf_hold_managed(gf_job *job, void *managed, int versioned);
+int gf_fail(gf_job *job, const char *code, int64_t key, int64_t batch, const char *got, const char *want);
+int gf_fail_tuple(gf_job *job, PyObject *refusal, int64_t key, int64_t batch);
+int gf_raise(gf_job *job);  // parks the current Python exception for gf_take_exception
+int64_t gf_elem_bytes(gf_dl_dtype dtype);
+
+// One array -> one gf_dl_tensor (read.c). The tensor's pointers are valid as long as the object lives and is not resized.
+typedef struct {
+  gf_dl_tensor tensor;
+  int strides_in_bytes;
+  int kind;
+  int64_t dims[2 * GF_MAX_NDIM];  // backing store where the producer has none
+} gf_view;
+int gf_read_entry(gf_job *job, int64_t e, PyObject *object);
+int gf_read_output(gf_job *job, PyObject *object, gf_view *view, int writable);  // GF_DONE, GF_FALLBACK or GF_ERROR with a Python exception set
+const gf_dl_exchange *gf_exchange_of(PyTypeObject *type);
+
+// Is this exact torch.Tensor trivially plain: no autograd state, no conj/neg/sparse/fake/... key? (plain.c)
+int gf_is_plain(PyObject *tensor);
+void gf_remember_plain(PyObject *tensor);
+
+// Where the TensorImpl pointer of a torch.Tensor stands, which is what torch's C functions take as a tensor.
+void *gf_tensor_handle(PyObject *tensor);
+
+// What torch's stable C functions tell about a tensor (shims.c). Pointers are the tensor's own.
+typedef struct {
+  void *data;
+  int64_t *sizes, *strides, ndim;  // strides in elements
+  int32_t dtype, device_type, device_index;  // torch's own numbers
+} gf_quick;
+int gf_quick_read(PyObject *tensor, gf_quick *q);                                      // 1 if read
+PyObject *gf_quick_make(const gf_quick *like, int64_t ndim, const int64_t *shape);     // NULL: use torch.empty
+int gf_learn_shims(PyObject *tensors);  // 0: none work here, 1: reading works, 2: making too
+
+#endif

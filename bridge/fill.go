@@ -1,0 +1,127 @@
+package bridge
+
+// #include "job.h"
+import "C"
+
+import (
+	"strconv"
+
+	"github.com/goflat/goflat/flatten"
+)
+
+// fill copies the entries into outputs: the caller's if outs is the address of a list, else new ones.
+func (j *job) fill(outs int64) (C.int, error) {
+	if !j.onCPU() {
+		return C.GF_FALLBACK, nil
+	}
+	if j.c.flags&C.GF_FLAG_PACKED != 0 {
+		if err := j.pack(); err != nil {
+			return 0, err
+		}
+	}
+	var status C.int
+	var err error
+	if outs != 0 {
+		status, err = j.takeOutputs(outs)
+	} else {
+		status, err = j.makeOutputs()
+	}
+	if status != C.GF_DONE || err != nil {
+		return status, err
+	}
+	j.copy()
+	return C.GF_DONE, nil
+}
+
+func (j *job) onCPU() bool {
+	for _, d := range j.layout.Devices {
+		if d.Type != flatten.DeviceCPU {
+			return false
+		}
+	}
+	return true
+}
+
+// makeOutputs allocates one contiguous output per batch and plans the copy.
+func (j *job) makeOutputs() (C.int, error) {
+	l := &j.layout
+	j.outRows = j.outRows[:0]
+	for b := range l.Batches {
+		j.outRows = append(j.outRows, outRows(l, b))
+	}
+	j.outShape = append(append(append(j.outShape[:0], l.RowShape[:l.Dim]...), 0), l.RowShape[l.Dim:]...)
+	status, err := j.result(C.gf_make_outputs(
+		j.c, C.int32_t(len(j.outShape)), (*C.int64_t)(&j.outShape[0]), C.int32_t(l.Dim),
+		C.int64_t(l.Batches), (*C.int64_t)(&j.outRows[0]),
+	))
+	if status != C.GF_DONE || err != nil {
+		return status, err
+	}
+	j.outs = nil
+	return C.GF_DONE, j.build()
+}
+
+// outRows is the extent of output b along the dim, or -1 where the output has the shape (0,) as its entries do.
+func outRows(l *flatten.Layout, b int) int64 {
+	if l.Legacy != nil && len(l.OutShape(b)) != len(l.RowShape)+1 {
+		return -1
+	}
+	return l.BatchRows(b)
+}
+
+// takeOutputs reads the caller's outputs, checks them against the layout and plans the copy.
+func (j *job) takeOutputs(outs int64) (C.int, error) {
+	if status, err := j.result(C.gf_take_outputs(j.c, C.uint64_t(outs))); status != C.GF_DONE || err != nil {
+		return status, err
+	}
+	if int(j.c.outs_len) != j.layout.Batches {
+		return 0, &flatten.ShapeError{
+			Key: -1, Batch: -1, Got: strconv.Itoa(int(j.c.outs_len)) + " outputs", Want: strconv.Itoa(j.layout.Batches),
+		}
+	}
+	j.outs = j.outs[:0]
+	for b := range j.layout.Batches {
+		out := j.entry(j.array(int(j.outOdd()[b])))
+		if err := j.checkOutput(b, out); err != nil {
+			return 0, err
+		}
+		j.outs = append(j.outs, out.View)
+	}
+	if err := j.build(); err != nil {
+		return 0, err
+	}
+	return C.GF_DONE, nil
+}
+
+// checkOutput makes sure that the caller's output b has the dtype and device of its batch; Build checks its shape.
+func (j *job) checkOutput(b int, out flatten.Entry) error {
+	if out.DType != j.layout.DType {
+		return &flatten.DTypeError{Key: -1, Batch: b, Got: out.DType.String(), Want: j.layout.DType.String()}
+	}
+	if out.Device != j.layout.Devices[b] {
+		return &flatten.DeviceError{Key: -1, Batch: b, Got: out.Device.String(), Want: j.layout.Devices[b].String()}
+	}
+	return nil
+}
+
+// build plans the copy.
+func (j *job) build() error {
+	if j.uniform() && j.outs == nil {
+		return j.plan.BuildPlain(&j.layout)
+	}
+	if j.uniform() {
+		j.listEntries()
+		j.entries = reorder(j.entries, j.order)
+	}
+	return j.plan.Build(&j.layout, j.entries, j.outs)
+}
+
+// copy moves the bytes, without the GIL where that takes a while.
+func (j *job) copy() {
+	j.slices()
+	if j.layout.Bytes() > gilBytes {
+		C.gf_pause(j.c)
+		defer C.gf_resume(j.c)
+	}
+	j.plan.Execute(j.dst, j.src, 0)
+}

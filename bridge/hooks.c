@@ -1,0 +1,28 @@
+// The Python objects the collector works with, handed over once by goflat._native.
+#include "collect.h"
+
+gf_hooks_t gf_hooks;
+
+static const struct {
+  const char *name;
+  PyObject **slot;
+} slots[] = {
+    {"tensor", &gf_hooks.tensor},         {"ndarray", &gf_hooks.ndarray}, {"empty", &gf_hooks.empty},
+    {"np_empty", &gf_hooks.np_empty},     {"resolve", &gf_hooks.resolve}, {"refuse_out", &gf_hooks.refuse_out},
+    {"attributes", &gf_hooks.attributes}, {"wrap", &gf_hooks.wrap},       {"modes", &gf_hooks.modes},
+};
+
+// Stores every known name of the dict; objects are kept for the life of the process. Returns how many were stored.
+int gf_register(uint64_t hooks) {
+  int stored = 0;
+  PyGILState_STATE gil = PyGILState_Ensure();
+  for (size_t i = 0; i < sizeof slots / sizeof *slots; i++) {
+    PyObject *object = PyDict_GetItemString((PyObject *)hooks, slots[i].name);
+    if (object == NULL) continue;
+    Py_INCREF(object);
+    Py_XSETREF(*slots[i].slot, object);
+    stored++;
+  }
+  PyGILState_Release(gil);
+  return stored;
+}

@@ -1,0 +1,175 @@
+package bridge
+
+// #include "job.h"
+import "C"
+
+import (
+	"sync"
+
+	"github.com/goflat/goflat/flatten"
+)
+
+// gilBytes is the most that is copied while the GIL is held: 64 KiB take about 5 µs, less than giving the GIL away and
+// getting it back costs when other Python threads run.
+const gilBytes = 64 << 10
+
+// job is one call: the collector's tables and, reused from call to call, the memory to plan it.
+type job struct {
+	c *C.gf_job
+
+	layout   flatten.Layout
+	device   []flatten.Device
+	shape    []int64
+	entries  []flatten.Entry
+	outs     []flatten.View
+	plan     flatten.Plan
+	order    []int   // slot of each entry of the plan; nil: the same
+	rows     []int64 // of a packed job
+	outRows  []int64
+	outShape []int64
+	src      [][]byte
+	dst      [][]byte
+}
+
+var jobs = sync.Pool{New: func() any { return new(job) }}
+
+// open takes the GIL and reads the containers at the given addresses.
+func open(features, result, dim, flags int64) (*job, error) {
+	c := C.gf_open(C.uint64_t(features), C.uint64_t(result), C.int64_t(dim), C.int32_t(flags))
+	if c == nil {
+		return nil, &wireError{"OOM", -1, -1, "no memory for the job's tables", ""}
+	}
+	j := jobs.Get().(*job)
+	j.c = c
+	return j, nil
+}
+
+// close hands the outputs over if publish is set, drops every reference and gives the GIL back.
+func (j *job) close(publish C.int) (C.int, error) {
+	status := C.gf_close(j.c, publish)
+	j.c = nil
+	if status == C.GF_ERROR {
+		return status, &wireError{code: "PYTHON", key: -1, batch: -1}
+	}
+	return status, nil
+}
+
+// abandon closes a job that run left open, and makes its memory ready for the next call.
+func (j *job) abandon() {
+	if j.c != nil {
+		_, _ = j.close(0)
+	}
+	j.order = nil
+	j.entries = emptied(j.entries)
+	j.src = emptied(j.src)
+	j.dst = emptied(j.dst)
+	jobs.Put(j)
+}
+
+// emptied is items without anything that would keep other memory alive.
+func emptied[T any](items []T) []T {
+	clear(items)
+	return items[:0]
+}
+
+// run does the whole job; status is one of the GF_ statuses but GF_ERROR.
+func (j *job) run(outs, dim int64) (C.int, error) {
+	if status, err := j.result(C.int(j.c.status)); status != C.GF_DONE || err != nil {
+		return status, err
+	}
+	if j.c.entries == 0 {
+		return C.GF_DONE, nil
+	}
+	if err := j.describe(int(dim)); err != nil {
+		return 0, err
+	}
+	if status, err := j.fill(outs); status != C.GF_DONE || err != nil {
+		return status, err
+	}
+	return j.close(1)
+}
+
+// result turns a status of the collector into an error where it is one.
+func (j *job) result(status C.int) (C.int, error) {
+	if status != C.GF_ERROR {
+		return status, nil
+	}
+	e := &j.c.error
+	return status, &wireError{
+		C.GoString(e.code), int(e.key), int(e.batch), C.GoString(&e.got[0]), C.GoString(&e.want[0]),
+	}
+}
+
+// uniform reports whether all entries are contiguous and differ in their rows only.
+func (j *job) uniform() bool {
+	return j.c.arrays_len == 1 && *j.c.odd == -1
+}
+
+// describe fills the layout, checking the entries as torch.cat would.
+func (j *job) describe(dim int) error {
+	if j.uniform() {
+		j.describeUniform()
+		return nil
+	}
+	j.listEntries()
+	layout, err := flatten.NewLayout(nil, int(j.c.batches), j.entries, dim)
+	if err != nil {
+		return err
+	}
+	j.layout = *layout
+	copy(j.cRows(), layout.Rows)
+	return nil
+}
+
+func (j *job) describeUniform() {
+	first := j.array(0)
+	dim := int(j.c.dim)
+	shape := j.dims(first)[:first.ndim]
+	j.shape = append(append(j.shape[:0], shape[:dim]...), shape[dim+1:]...)
+	j.device = j.device[:0]
+	for range int(j.c.batches) {
+		j.device = append(j.device, deviceOf(first))
+	}
+	j.layout = flatten.Layout{
+		NumKeys: int(j.c.keys), Batches: int(j.c.batches), Dim: dim, RowShape: j.shape, Rows: j.cRows(),
+		DType: dtypeOf(first), Devices: j.device,
+	}
+}
+
+// listEntries describes every entry in full, which only jobs with odd entries need.
+func (j *job) listEntries() {
+	j.entries = j.entries[:0]
+	odd := j.cOdd()
+	for e, rows := range j.cRows() {
+		if odd[e] >= 0 {
+			j.entries = append(j.entries, j.entry(j.array(int(odd[e]))))
+		} else {
+			j.entries = append(j.entries, j.likeFirst(rows))
+		}
+	}
+}
+
+// likeFirst is a contiguous entry that differs from the first in its rows only.
+func (j *job) likeFirst(rows int64) flatten.Entry {
+	first := j.array(0)
+	shape := append([]int64(nil), j.dims(first)[:first.ndim]...)
+	shape[j.c.dim] = rows
+	return flatten.Entry{View: flatten.View{Shape: shape}, DType: dtypeOf(first), Device: deviceOf(first)}
+}
+
+func (j *job) entry(a *C.gf_array) flatten.Entry {
+	return flatten.Entry{View: j.view(a), DType: dtypeOf(a), Device: deviceOf(a)}
+}
+
+func (j *job) view(a *C.gf_array) flatten.View {
+	dims := j.dims(a)
+	return flatten.View{Shape: dims[:a.ndim:a.ndim], Strides: dims[a.ndim:]}
+}
+
+func dtypeOf(a *C.gf_array) flatten.DType {
+	return flatten.DType{Code: uint8(a.dtype.code), Bits: uint8(a.dtype.bits), Lanes: uint16(a.dtype.lanes)}
+}
+
+func deviceOf(a *C.gf_array) flatten.Device {
+	return flatten.Device{Type: int32(a.device._type), Index: int32(a.device.index)}
+}

@@ -1,0 +1,217 @@
+// Where results live: outputs made by the caller's own allocator (torch.empty, numpy.empty, the exchange API), outputs
+// the caller gave, and the hand-over to the result list.
+//
+// torch outputs come from torch.empty and not from the exchange API's allocator: the latter returns a tensor over
+// foreign storage, on which record_stream() silently does nothing and resize_() fails.
+#include "collect.h"
+
+// Strings interned once.
+static PyObject *name_dtype, *name_device, *name_keys, *name_rows, *names_dtype_device;
+
+static int intern_names(void) {
+  if (names_dtype_device != NULL) return 0;
+  name_dtype = PyUnicode_InternFromString("dtype");
+  name_device = PyUnicode_InternFromString("device");
+  name_keys = PyUnicode_InternFromString("_keys");
+  name_rows = PyUnicode_InternFromString("_rows");
+  if (name_dtype && name_device && name_keys && name_rows) names_dtype_device = PyTuple_Pack(2, name_dtype, name_device);
+  return names_dtype_device == NULL ? -1 : 0;
+}
+
+static PyObject *shape_tuple(int32_t ndim, const int64_t *shape) {
+  PyObject *tuple = PyTuple_New(ndim);
+  for (int i = 0; tuple != NULL && i < ndim; i++) {
+    PyObject *extent = PyLong_FromLongLong(shape[i]);
+    if (extent == NULL) Py_CLEAR(tuple);
+    else PyTuple_SET_ITEM(tuple, i, extent);
+  }
+  return tuple;
+}
+
+static PyObject *attribute(gf_job *job, int64_t batch, PyObject *name) {
+  return PyObject_GetAttr((PyObject *)job->objects[batch], name);
+}
+
+static PyObject *empty_torch(gf_job *job, int64_t batch, PyObject *shape) {
+  PyObject *dtype = attribute(job, batch, name_dtype), *device = dtype ? attribute(job, batch, name_device) : NULL, *out = NULL;
+  if (device != NULL) {
+    PyObject *args[] = {shape, dtype, device};
+    out = PyObject_Vectorcall(gf_hooks.empty, args, 1, names_dtype_device);
+  }
+  Py_XDECREF(dtype);
+  Py_XDECREF(device);
+  return out;
+}
+
+static PyObject *make_torch(gf_job *job, int64_t batch, int32_t ndim, const int64_t *shape) {
+  gf_quick like;
+  PyObject *out = NULL;
+  if (gf_quick_read((PyObject *)job->objects[batch], &like)) out = gf_quick_make(&like, ndim, shape);
+  if (out != NULL) return out;
+  PyErr_Clear();
+  PyObject *tuple = shape_tuple(ndim, shape);
+  if (tuple == NULL) return NULL;
+  out = empty_torch(job, batch, tuple);
+  Py_DECREF(tuple);
+  return out;
+}
+
+// "<kind><bytes>" as NumPy spells it, or NULL for a dtype that NumPy does not have.
+static PyObject *numpy_dtype(gf_dl_dtype d) {
+  static const char kinds[] = {'i', 'u', 'f', 0, 0, 'c', 'b'};
+  if (d.lanes != 1 || d.code >= sizeof kinds || kinds[d.code] == 0 || d.bits % 8 != 0) return NULL;
+  return PyUnicode_FromFormat("%c%d", kinds[d.code], d.bits / 8);
+}
+
+static PyObject *make_numpy(gf_job *job, int64_t batch, int32_t ndim, const int64_t *shape) {
+  PyObject *dtype = job->kind == GF_KIND_NUMPY ? attribute(job, batch, name_dtype) : numpy_dtype(job->arrays[0].dtype);
+  PyObject *tuple = dtype == NULL ? NULL : shape_tuple(ndim, shape), *out = NULL;
+  if (tuple != NULL) {
+    PyObject *args[] = {tuple, dtype};
+    out = PyObject_Vectorcall(gf_hooks.np_empty, args, 2, NULL);
+  }
+  Py_XDECREF(tuple);
+  Py_XDECREF(dtype);
+  return out;
+}
+
+static void set_error(void *context, const char *kind, const char *message) {
+  (void)context;
+  PyGILState_STATE gil = PyGILState_Ensure();
+  PyErr_Format(strcmp(kind, "MemoryError") == 0 ? PyExc_MemoryError : PyExc_RuntimeError, "%s", message);
+  PyGILState_Release(gil);
+}
+
+static PyObject *make_exchange(gf_job *job, int64_t batch, int32_t ndim, const int64_t *shape) {
+  int32_t odd = job->odd[batch] < 0 ? 0 : job->odd[batch];
+  gf_dl_tensor prototype = {.device = job->arrays[odd].device, .ndim = ndim, .dtype = job->arrays[0].dtype, .shape = (int64_t *)shape};
+  gf_dl_managed_versioned *managed = NULL;
+  void *out = NULL;
+  if (job->api->allocate(&prototype, &managed, NULL, set_error) != 0) return NULL;
+  return job->api->object_from_owned(managed, &out) == 0 ? out : NULL;
+}
+
+static PyObject *make(gf_job *job, int64_t batch, int32_t ndim, const int64_t *shape) {
+  if (job->kind == GF_KIND_EXCHANGE) return make_exchange(job, batch, ndim, shape);
+  return job->kind == GF_KIND_TORCH ? make_torch(job, batch, ndim, shape) : make_numpy(job, batch, ndim, shape);
+}
+
+// A mode that fakes allocations (FakeTensorMode and its like) betrays itself by the type of what it returns.
+static int is_real(const gf_job *job, PyObject *out) {
+  return job->kind != GF_KIND_TORCH || Py_TYPE(out) == (PyTypeObject *)gf_hooks.tensor;
+}
+
+static int find_output(gf_job *job, int64_t batch, PyObject *out) {
+  gf_quick q;
+  job->out_odd[batch] = -1;
+  if (job->kind == GF_KIND_TORCH && gf_quick_read(out, &q)) {
+    job->out_data[batch] = (uint64_t)(uintptr_t)q.data;
+    return GF_DONE;
+  }
+  gf_view view;
+  int rc = gf_read_output(job, out, &view, 1);
+  if (rc == GF_FALLBACK) return job->status = rc;
+  if (rc != GF_DONE) return gf_raise(job);
+  job->out_data[batch] = (uint64_t)(uintptr_t)view.tensor.data + view.tensor.byte_offset;
+  return GF_DONE;
+}
+
+static int make_output(gf_job *job, int64_t batch, int32_t ndim, const int64_t *shape) {
+  PyObject *out = make(job, batch, ndim, shape);
+  if (out == NULL) return PyErr_Occurred() ? gf_raise(job) : (job->status = GF_FALLBACK);
+  job->outs[batch] = out;
+  return is_real(job, out) ? find_output(job, batch, out) : (job->status = GF_FALLBACK);
+}
+
+// shape is that of every output but for its extent along dim: rows[b], or -1 for an output of shape (0,).
+int gf_make_outputs(gf_job *job, int32_t ndim, int64_t *shape, int32_t dim, int64_t batches, const int64_t *rows) {
+  static const int64_t nothing[] = {0};
+  if (intern_names() != 0) return gf_raise(job);
+  int rc = gf_reserve_outs(job, batches);
+  for (int64_t b = 0; rc == GF_DONE && b < batches; b++) {
+    shape[dim] = rows[b];
+    rc = rows[b] < 0 ? make_output(job, b, 1, nothing) : make_output(job, b, ndim, shape);
+  }
+  return rc;
+}
+
+// ---- out= ----
+
+static int refuse(gf_job *job, int64_t batch, PyObject *out) {
+  if (gf_hooks.refuse_out == NULL) return GF_DONE;
+  PyObject *refusal = PyObject_CallOneArg(gf_hooks.refuse_out, out);
+  if (refusal == NULL) return gf_raise(job);
+  int rc = refusal == Py_None ? GF_DONE : gf_fail_tuple(job, refusal, -1, batch);
+  Py_DECREF(refusal);
+  return rc;
+}
+
+static int take_output(gf_job *job, int64_t batch, PyObject *out) {
+  gf_view view;
+  int plain = Py_TYPE(out) == (PyTypeObject *)gf_hooks.tensor && gf_is_plain(out);
+  if (!plain) {
+    int rc = refuse(job, batch, out);
+    if (rc != GF_DONE) return rc;
+  }
+  job->outs[batch] = Py_NewRef(out);
+  int rc = gf_read_output(job, out, &view, 1);
+  if (rc == GF_FALLBACK) return job->status = rc;
+  if (rc != GF_DONE) return job->status == GF_ERROR ? GF_ERROR : gf_raise(job);
+  if (view.kind != job->kind) return gf_fail(job, "DTYPE", -1, batch, Py_TYPE(out)->tp_name, "an array of the entries' own kind");
+  int64_t odd = gf_add_array(job, &view.tensor, view.strides_in_bytes);
+  if (odd < 0) return gf_raise(job);
+  job->out_data[batch] = (uint64_t)(uintptr_t)view.tensor.data + view.tensor.byte_offset;
+  job->out_odd[batch] = (int32_t)odd;
+  return GF_DONE;
+}
+
+int gf_take_outputs(gf_job *job, uint64_t outs) {
+  PyObject *list = (PyObject *)outs;
+  Py_ssize_t count = PyList_GET_SIZE(list);
+  int rc = gf_reserve_outs(job, count);
+  for (Py_ssize_t b = 0; rc == GF_DONE && b < count; b++) {
+    if (b >= PyList_GET_SIZE(list)) return job->status = GF_NORMALISE;
+    rc = take_output(job, b, PyList_GET_ITEM(list, b));
+  }
+  return rc;
+}
+
+// ---- hand-over ----
+
+static PyObject *finished(gf_job *job, int64_t batch) {
+  PyObject *out = job->outs[batch];
+  if (job->kind != GF_KIND_DLPACK || gf_hooks.wrap == NULL) return Py_NewRef(out);
+  return PyObject_CallFunctionObjArgs(gf_hooks.wrap, (PyObject *)job->objects[0], out, NULL);
+}
+
+static int set(PyObject *result, PyObject *name, PyObject *value) {
+  if (value == NULL) return -1;
+  int rc = PyObject_SetAttr(result, name, value);
+  Py_DECREF(value);
+  return rc;
+}
+
+static PyObject *keys_of(gf_job *job) {
+  PyObject *features = job->features;
+  if (!PyDict_Check(features)) features = PyList_Check(features) ? PyList_GET_ITEM(features, 0) : PyTuple_GET_ITEM(features, 0);
+  return PySequence_Tuple(features);
+}
+
+// The layout of the result in the cheapest form: names, and row counts as native 64-bit integers, key-major.
+static int describe(gf_job *job) {
+  PyObject *result = job->result;
+  if (PyList_CheckExact(result) || job->entries == 0) return 0;
+  if (intern_names() != 0) return -1;
+  const char *rows = (const char *)job->rows;
+  return set(result, name_keys, keys_of(job)) || set(result, name_rows, PyBytes_FromStringAndSize(rows, job->entries * 8));
+}
+
+int gf_publish(gf_job *job) {
+  for (int64_t b = 0; b < job->outs_len; b++) {
+    PyObject *out = finished(job, b);
+    int rc = out == NULL ? -1 : PyList_Append((PyObject *)job->result, out);
+    Py_XDECREF(out);
+    if (rc != 0) return gf_raise(job);
+  }
+  return describe(job) == 0 ? GF_DONE : gf_raise(job);
+}

@@ -1,0 +1,99 @@
+// Tells in about two nanoseconds whether a torch.Tensor is plain data.
+//
+// torch keeps two words in every TensorImpl that say all we need: the dispatch key set (conj, neg, sparse, quantised,
+// fake, functional, zero, inference, functorch, device) and the pointer to autograd state (requires_grad, tangents,
+// hooks; NULL for a tensor that never met autograd). Neither has a stable offset, so gf_learn_torch finds both by
+// looking for known values in tensors made for the purpose. If it does not find each of them exactly once, every
+// tensor is looked at through Python attributes instead, which is slower and equally right.
+#include "collect.h"
+
+enum { GF_OBJECT_WORDS = 8, GF_IMPL_WORDS = 23, GF_KNOWN = 8 };
+
+static struct {
+  int ready;
+  int impl_at;   // word of the Python object that points to the TensorImpl
+  int keys_at;   // words of the TensorImpl
+  int state_at;
+  uint64_t known[GF_KNOWN];  // key sets of tensors that the resolve hook found plain
+  int known_len;
+} torch_words;
+
+static const uint64_t *impl_of(PyObject *tensor, int at) { return ((const uint64_t *const *)tensor)[at]; }
+
+void *gf_tensor_handle(PyObject *tensor) { return (uint64_t *)tensor + torch_words.impl_at; }
+
+int gf_is_plain(PyObject *tensor) {
+  if (!torch_words.ready) return 0;
+  const uint64_t *impl = impl_of(tensor, torch_words.impl_at);
+  if (impl[torch_words.state_at] != 0) return 0;
+  uint64_t keys = impl[torch_words.keys_at];
+  for (int i = 0; i < torch_words.known_len; i++)
+    if (torch_words.known[i] == keys) return 1;
+  return 0;
+}
+
+// The hook accepted this very tensor as it is: others with the same keys and no autograd state need no second look.
+void gf_remember_plain(PyObject *tensor) {
+  if (!torch_words.ready || gf_is_plain(tensor) || torch_words.known_len == GF_KNOWN) return;
+  const uint64_t *impl = impl_of(tensor, torch_words.impl_at);
+  if (impl[torch_words.state_at] == 0) torch_words.known[torch_words.known_len++] = impl[torch_words.keys_at];
+}
+
+// A probe: (tensor, address of its TensorImpl, raw key set, 1 if it has autograd state).
+typedef struct {
+  PyObject *tensor;
+  unsigned long long impl, keys;
+  int state;
+} probe;
+
+static int parse_probe(PyObject *list, Py_ssize_t i, probe *p) {
+  return PyArg_ParseTuple(PyList_GET_ITEM(list, i), "OKKp", &p->tensor, &p->impl, &p->keys, &p->state);
+}
+
+enum { WORD_IMPL, WORD_KEYS, WORD_STATE };
+
+static int matches(int what, const probe *p, int word) {
+  if (what == WORD_IMPL) return ((const uint64_t *)p->tensor)[word] == p->impl;
+  uint64_t value = ((const uint64_t *)(uintptr_t)p->impl)[word];
+  return what == WORD_KEYS ? value == p->keys : (value != 0) == p->state;
+}
+
+// The one word that matches in every probe, or -1.
+static int find_word(int what, int words, PyObject *list) {
+  int found = -1;
+  for (int word = what == WORD_IMPL ? 2 : 0; word < words; word++) {
+    int all = 1;
+    for (Py_ssize_t i = 0; all && i < PyList_GET_SIZE(list); i++) {
+      probe p;
+      if (!parse_probe(list, i, &p)) return -1;
+      all = matches(what, &p, word);
+    }
+    if (all && found >= 0) return -1;
+    if (all) found = word;
+  }
+  return found;
+}
+
+// The Python object of a tensor has at least this many bytes; never read past them.
+static int object_words(PyObject *list) {
+  Py_ssize_t bytes = Py_TYPE(PyTuple_GET_ITEM(PyList_GET_ITEM(list, 0), 0))->tp_basicsize;
+  return bytes / 8 < GF_OBJECT_WORDS ? (int)(bytes / 8) : GF_OBJECT_WORDS;
+}
+
+static int learn(PyObject *list, PyObject *plain) {
+  torch_words.ready = torch_words.known_len = 0;
+  torch_words.impl_at = find_word(WORD_IMPL, object_words(list), list);
+  torch_words.keys_at = find_word(WORD_KEYS, GF_IMPL_WORDS, list);
+  torch_words.state_at = find_word(WORD_STATE, GF_IMPL_WORDS, list);
+  PyErr_Clear();
+  torch_words.ready = torch_words.impl_at >= 0 && torch_words.keys_at >= 0 && torch_words.state_at >= 0;
+  if (!torch_words.ready) return 0;
+  return 1 + gf_learn_shims(plain);
+}
+
+int gf_learn_torch(uint64_t probes, uint64_t plain) {
+  PyGILState_STATE gil = PyGILState_Ensure();
+  int learnt = learn((PyObject *)probes, (PyObject *)plain);
+  PyGILState_Release(gil);
+  return learnt;
+}
