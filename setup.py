@@ -60,14 +60,14 @@ class BuildCore(build_ext):
             raise CompileError(f"{' '.join(command[:3])} failed; its message is above") from failed
 
     def fetch(self) -> None:
-        """Compile the bridge, the longest step: plain compiler errors, and no network after it."""
+        """Download the Go modules and compile the bridge, so that errors of either are plain."""
+        quiet = "-f={{with .Error}}{{.}}{{end}}"
         try:
-            self.run_tool("go", "build", "./bridge", "github.com/go-python/gopy/gopyh")
+            self.run_tool("go", "list", "-deps", quiet, "./bridge", "tool")
         except CompileError as failed:
-            raise CompileError(
-                f"{failed}. Go modules come from proxy.golang.org (or GOPROXY); "
-                "the first build needs the network."
-            ) from failed
+            hint = "A first build gets Go modules from proxy.golang.org (or GOPROXY)."
+            raise CompileError(f"{failed}. {hint}") from failed
+        self.run_tool("go", "build", "./bridge", "github.com/go-python/gopy/gopyh")
 
     def generate(self) -> None:
         """Let gopy write core.go and build.py, cgo the header, and pybindgen core.c."""
