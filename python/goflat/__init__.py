@@ -1,0 +1,33 @@
+"""One array per batch out of a dict of per-key arrays, near the speed of a plain copy."""
+
+from ._api import cat, flatten, unflatten
+from ._errors import (
+    DeviceError,
+    DTypeError,
+    Error,
+    GrowthWarning,
+    MemoryLimitError,
+    OutOfMemoryError,
+    OverlapError,
+    OwnershipError,
+    ShapeError,
+)
+from ._flat import Flat
+from ._layout import Layout
+
+__all__ = [
+    "DTypeError",
+    "DeviceError",
+    "Error",
+    "Flat",
+    "GrowthWarning",
+    "Layout",
+    "MemoryLimitError",
+    "OutOfMemoryError",
+    "OverlapError",
+    "OwnershipError",
+    "ShapeError",
+    "cat",
+    "flatten",
+    "unflatten",
+]

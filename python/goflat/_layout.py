@@ -1,0 +1,200 @@
+"""What a job looks like: keys, batches, rows, dtype and devices, but no data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+from operator import index
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from ._errors import make, type_name
+from ._features import Features, read
+from ._kinds import arrays_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Layout:
+    """Shapes, dtype and devices of all entries of a job.
+
+    Layouts are values: they compare and hash by content, pickle, and hold no reference to an array.
+
+    Parameters
+    ----------
+    keys : tuple
+        Keys, in the order in which their rows are joined.
+    batches : int
+        Number of batches B.
+    rows : Mapping[key, tuple of int]
+        Extent along `dim` of each entry, one number per batch. Entries of shape (0,), which
+        `torch.cat` skips, count as 0 rows.
+    row_shape : tuple of int
+        Shape of an entry without `dim`, shared by all entries.
+    dtype : torch.dtype or numpy.dtype or None
+        dtype of all entries; None if there are none.
+    devices : tuple
+        Device of each batch: a `torch.device`, or ``"cpu"`` for NumPy.
+    dim : int
+        Dimension along which rows are counted and joined, never negative.
+
+    Examples
+    --------
+    >>> import torch, goflat
+    >>> layout = goflat.Layout.of({"p2": [torch.zeros(3, 4)], "p3": [torch.zeros(1, 4)]})
+    >>> layout
+    Layout(2 keys x 1 batches, 4 rows of (4,), torch.float32 on cpu, dim=0)
+    >>> layout.rows["p2"], layout.row_shape
+    ((3,), (4,))
+    """
+
+    keys: tuple[Any, ...]
+    batches: int
+    rows: Mapping[Any, tuple[int, ...]]
+    row_shape: tuple[int, ...]
+    dtype: Any
+    devices: tuple[Any, ...]
+    dim: int
+
+    def __post_init__(self) -> None:
+        """Freeze the mapping too: a layout is a value."""
+        object.__setattr__(self, "rows", MappingProxyType(dict(self.rows)))
+
+    @classmethod
+    def of(cls, features: Any, *, dim: int = 0) -> Layout:
+        """Describe `features` without touching its data.
+
+        Parameters
+        ----------
+        features : Mapping[key, Sequence[array]] or Sequence[Mapping[key, array]]
+            Entries of shape ``(rows, *row_shape)`` with one dtype and row_shape over the whole job.
+        dim : int, default 0
+            Dimension along which the entries of a batch are to be joined.
+
+        Returns
+        -------
+        Layout
+            Holds no reference to `features` or to an entry.
+
+        Raises
+        ------
+        ShapeError
+            If lists, key sets or shapes do not match, or `dim` is out of range.
+        DTypeError
+            If something is not a container or array of the expected kind, or dtypes differ.
+        DeviceError
+            If the entries of one batch lie on several devices.
+
+        Notes
+        -----
+        Costs no memory and moves no bytes; entries without data, as on the meta device, will do.
+
+        Examples
+        --------
+        >>> import torch, goflat
+        >>> features = [{"a": torch.zeros(2, 3)}, {"a": torch.zeros(5, 3)}]
+        >>> goflat.Layout.of(features).rows["a"]
+        (2, 5)
+        """
+        table = read(features)
+        if table.grid:
+            table = table._replace(grid=arrays_of(table).load(table.grid, table.place))
+        return describe(table, dim)
+
+    def __hash__(self) -> int:
+        """Hash by content; equal layouts hash equal."""
+        return hash((self.keys, self.batches, tuple(self.rows.values()), self.row_shape, self.dim))
+
+    def __repr__(self) -> str:
+        """Say the size of the job in one line."""
+        total = sum(map(sum, self.rows.values()))
+        devices = ", ".join(map(str, dict.fromkeys(self.devices))) or "no device"
+        return (
+            f"Layout({len(self.keys)} keys x {self.batches} batches, {total} rows of "
+            f"{self.row_shape}, {self.dtype} on {devices}, dim={self.dim})"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by content."""
+        rows = dict(self.rows)
+        args = (self.keys, self.batches, rows, self.row_shape, self.dtype, self.devices, self.dim)
+        return Layout, args
+
+
+def describe(table: Features, dim: Any) -> Layout:
+    """Return the layout of `table`, or raise as `torch.cat` would, naming key and batch."""
+    if not table.grid:
+        nothing: dict[Any, tuple[int, ...]] = {key: () for key in table.keys}
+        return Layout(table.keys, table.batches, nothing, (), None, (), 0)
+    shapes = [tuple(entry.shape) for entry in table.grid]
+    model = next((e for e, shape in enumerate(shapes) if shape != (0,)), 0)
+    axis = _axis(table, dim, model, shapes[model])
+    row_shape = shapes[model][:axis] + shapes[model][axis + 1 :]
+    _check(table, shapes, row_shape, axis, table.grid[model].dtype)
+    extents = tuple(0 if shape == (0,) else shape[axis] for shape in shapes)
+    rows = {key: extents[k * table.batches :][: table.batches] for k, key in enumerate(table.keys)}
+    devices = tuple(device_of(entry) for entry in table.grid[: table.batches])
+    dtype = table.grid[model].dtype
+    return Layout(table.keys, table.batches, rows, row_shape, dtype, devices, axis)
+
+
+def offsets(layout: Layout, batch: int) -> list[int]:
+    """Return the K+1 row numbers at which the keys' parts of one batch start and end."""
+    return list(accumulate((rows[batch] for rows in layout.rows.values()), initial=0))
+
+
+def shape_of(layout: Layout, rows: int | str) -> tuple[Any, ...]:
+    """Return the shape of an array of `rows` rows in this layout."""
+    return (*layout.row_shape[: layout.dim], rows, *layout.row_shape[layout.dim :])
+
+
+def device_of(entry: Any) -> Any:
+    """Return the device of an entry; every array of NumPy lies on the CPU."""
+    return getattr(entry, "device", "cpu")
+
+
+def dtype_name(dtype: Any) -> str:
+    """Name a dtype without its framework: ``float32``."""
+    return str(dtype).removeprefix("torch.")
+
+
+def _axis(table: Features, dim: Any, model: int, shape: tuple[int, ...]) -> int:
+    """Normalise `dim` by the first entry that counts; `torch.cat` skips those of shape (0,)."""
+    try:
+        axis = index(dim)
+    except TypeError:
+        raise make("DTYPE", None, None, f"dim of type {type_name(dim)}", "an int") from None
+    if shape == (0,):  # nothing but skipped entries: torch.cat then takes any dim
+        return 0
+    ndim = len(shape)
+    if ndim == 0:
+        raise make("SHAPE", *table.place(model), "a 0-dim tensor", "at least 1 dim")
+    if not -ndim <= axis < ndim:
+        got = f"dim {axis} for shape {shape}"
+        raise make("SHAPE", *table.place(model), got, f"-{ndim} <= dim < {ndim}")
+    return axis % ndim
+
+
+def _check(
+    table: Features, shapes: list[Any], row_shape: tuple[int, ...], axis: int, dtype: Any
+) -> None:
+    before, after = row_shape[:axis], row_shape[axis:]
+    ndim = len(row_shape) + 1
+    devices = [device_of(entry) for entry in table.grid[: table.batches]]
+    for e, (entry, shape) in enumerate(zip(table.grid, shapes, strict=True)):
+        fits = len(shape) == ndim and shape[:axis] == before and shape[axis + 1 :] == after
+        if not fits and shape != (0,):
+            raise make("SHAPE", *table.place(e), str(shape), _free_rows(before, after))
+        if entry.dtype != dtype:
+            raise make("DTYPE", *table.place(e), dtype_name(entry.dtype), dtype_name(dtype))
+        if device_of(entry) != devices[e % table.batches]:
+            want = str(devices[e % table.batches])
+            raise make("DEVICE", *table.place(e), str(device_of(entry)), want)
+
+
+def _free_rows(before: tuple[int, ...], after: tuple[int, ...]) -> str:
+    """Write the shape that entries share, rows left free: ``(*, 256, 7, 7)``."""
+    parts = [*map(str, before), "*", *map(str, after)]
+    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"

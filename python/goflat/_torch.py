@@ -1,0 +1,292 @@
+"""What only torch knows: which tensors are plain data, how to join them, and autograd.
+
+Imported at the first tensor that goflat meets, never before.
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.autograd import forward_ad
+
+from ._features import read
+from ._flat import make
+from ._layout import describe, offsets
+from ._overlap import View
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from torch import Tensor
+
+    from ._features import Features
+    from ._flat import Flat
+    from ._kinds import Arrays, Place, Refusal
+    from ._layout import Layout
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_WANT = {"DEVICE": "a tensor with memory to read", "DTYPE": "a plain strided tensor"}
+
+# Why a tensor is not plain data, in an order in which each test may be asked: a fake tensor also
+# says that it is a meta tensor, and some layouts have no answer to the questions below them.
+_REFUSALS: tuple[tuple[Callable[[Any], bool], str, str], ...] = (
+    (torch.nn.parameter.is_lazy, "DTYPE", "an uninitialized parameter"),
+    (lambda t: _is_a(t, "torch._subclasses.fake_tensor", "FakeTensor"), "DEVICE", "a FakeTensor"),
+    (
+        lambda t: _is_a(t, "torch._subclasses.functional_tensor", "FunctionalTensor"),
+        "DEVICE",
+        "a functional tensor",
+    ),
+    (torch._is_functional_tensor, "DEVICE", "a functional tensor"),
+    (torch._C._functorch.is_functorch_wrapped_tensor, "DTYPE", "a tensor inside torch.func"),
+    (lambda t: t.is_nested, "DTYPE", "a nested tensor"),
+    (lambda t: t.is_mkldnn, "DTYPE", "an mkldnn tensor"),
+    (lambda t: t.layout is not torch.strided, "DTYPE", "a sparse tensor"),
+    (lambda t: t.is_quantized, "DTYPE", "a quantized tensor"),
+    (lambda t: t.is_meta, "DEVICE", "a meta tensor"),
+    (lambda t: t._is_zerotensor(), "DEVICE", "a ZeroTensor"),
+    (
+        lambda t: forward_ad.unpack_dual(t).tangent is not None,  # type: ignore[no-untyped-call]
+        "DTYPE",
+        "a forward-mode dual, whose tangent would be lost",
+    ),
+)
+
+_plain_keys: set[int] = set()  # dispatch key sets of tensors that passed every test above
+
+
+def refusal(tensor: Tensor) -> Refusal | None:
+    """Say why the data of `tensor` cannot be copied as it is.
+
+    All that is refused, but for forward-mode duals, shows in the dispatch key set; a set that has
+    passed once is remembered, so a plain tensor costs one look-up.
+
+    Returns
+    -------
+    (code, got, want) or None
+        ``"DEVICE"`` where there is no memory to read, ``"DTYPE"`` where there is more to the tensor
+        than its memory. None for plain data, which views with the conjugate or negative bit
+        are too: see `resolve`.
+    """
+    plain = type(tensor) in _PLAIN
+    keys = torch._C._dispatch_keys(tensor).raw_repr() if plain else 0
+    if keys in _plain_keys and forward_ad._current_level < 0:
+        return None
+    for test, code, got in _REFUSALS:
+        if test(tensor):
+            return code, got, _WANT[code]
+    if plain:
+        _plain_keys.add(keys)
+    return None
+
+
+def resolve(tensor: Tensor) -> Tensor:
+    """Return the values of `tensor` as plain memory: no parameter, no conjugate or negative bit.
+
+    The result shares the memory of `tensor` where that holds its values, else it is a copy.
+    """
+    return tensor.detach().resolve_conj().resolve_neg()
+
+
+def arrays_of(classes: Iterable[type]) -> Arrays:
+    """Return how to join tensors of `classes`."""
+    if torch._C._are_functorch_transforms_active() or not set(classes) <= set(_PLAIN):
+        return Subclasses()
+    return Plain()
+
+
+class Plain:
+    """Joins plain tensors with `torch.cat`, into outputs that are always contiguous."""
+
+    def load(self, entries: list[Any], place: Place) -> list[Any]:
+        """Return `entries`: they are tensors already."""
+        return entries
+
+    def refusal(self, entry: Tensor) -> Refusal | None:
+        """Say why the data of `entry` cannot be copied as it is."""
+        return refusal(entry)
+
+    def guarded(self, out: Tensor) -> str | None:
+        """Refuse what torch would not write to, or would write to in another form."""
+        if out.is_conj() or out.is_neg():
+            return "an out with the conjugate or negative bit"
+        if out.is_inference() and not torch.is_inference_mode_enabled():
+            return "an out made in inference mode, outside of it"
+        return None
+
+    def differentiable(self, array: Tensor) -> bool:
+        """Report whether autograd watches what is done with `array`."""
+        return array.requires_grad and torch.is_grad_enabled()
+
+    def view(self, array: Tensor) -> View:
+        """Return the memory that `array` covers."""
+        size = array.element_size()
+        strides = tuple(stride * size for stride in array.stride())
+        return View(array.data_ptr(), tuple(array.shape), strides, size)
+
+    def cast(self, entry: Tensor, dtype: Any) -> Tensor:
+        """Return `entry` as `dtype`."""
+        if not isinstance(dtype, torch.dtype):
+            raise TypeError(f"{dtype!r} is not a torch.dtype")
+        return entry.to(dtype)
+
+    def concat(self, entries: list[Any], dim: int, out: Any, shape: tuple[int, ...]) -> Tensor:
+        """Join with `torch.cat`; left alone it would keep channels_last."""
+        out = entries[0].new_empty(shape) if out is None else out
+        return torch.cat(entries, dim, out=out)
+
+    def piece(self, buffer: Tensor, dim: int, start: int, shape: tuple[int, ...]) -> Tensor:
+        """Return a tensor of its own over the memory of `buffer`.
+
+        Not a view: autograd would refuse to change views of one buffer in place, which it lets
+        one do with the results of `torch.cat`.
+        """
+        if len(shape) != buffer.dim():
+            return buffer.new_empty(shape)
+        offset = buffer.storage_offset() + start * buffer.stride(dim)
+        source = buffer.untyped_storage()
+        return buffer.new_empty(0).set_(source, offset, shape, buffer.stride())
+
+    def give(self, array: Tensor) -> Tensor:
+        """Return `array`: tensors in, tensors out."""
+        return array
+
+    def around(
+        self, run: Callable[[], list[Any]], table: Features, layout: Layout, packed: bool
+    ) -> list[Any]:
+        """Call `run`, recorded for autograd if an entry requires it."""
+        if any(map(self.differentiable, table.grid)):
+            return differentiable(run, table, layout, packed)
+        return run()
+
+
+class Subclasses(Plain):
+    """Joins tensor subclasses, whose `torch.cat` may do anything, by nothing but `torch.cat`."""
+
+    def concat(self, entries: list[Any], dim: int, out: Any, shape: tuple[int, ...]) -> Tensor:
+        """Join with `torch.cat`, whose result and memory format it is."""
+        return torch.cat(entries, dim) if out is None else torch.cat(entries, dim, out=out)
+
+    def piece(self, buffer: Tensor, dim: int, start: int, shape: tuple[int, ...]) -> Tensor:
+        """Return a view: the subclass may have no memory of its own to set a tensor over."""
+        if len(shape) != buffer.dim():
+            return buffer.new_empty(shape)
+        return buffer.narrow(dim, start, shape[dim])
+
+    def around(
+        self, run: Callable[[], list[Any]], table: Features, layout: Layout, packed: bool
+    ) -> list[Any]:
+        """Call `run`; `torch.cat` records itself."""
+        return run()
+
+
+def differentiable(
+    run: Callable[[], list[Any]], table: Features, layout: Layout, packed: bool
+) -> list[Any]:
+    """Call `run` outside autograd and record its results as what they are: joined rows.
+
+    Parameters
+    ----------
+    run : callable
+        Returns one tensor per batch and, if `packed`, the buffer behind them; none of them known
+        to autograd yet.
+    table, layout : Features, Layout
+        The job. Only entries that require grad become inputs of the graph, and none is kept alive.
+    packed : bool
+        Whether the last result of `run` is the buffer of all batches.
+
+    Returns
+    -------
+    list of Tensor
+        The results of `run`. The backward pass hands out views of incoming gradients, 0 bytes;
+        only where an entry's gradient arrives through the buffer and through its batch are
+        the two added.
+    """
+    leaves = [e for e, entry in enumerate(table.grid) if entry.requires_grad]
+    slots = _slots(table, layout, leaves, packed)
+    return list(_Join.apply(run, layout.dim, slots, *(table.grid[e] for e in leaves)))
+
+
+_Slot = tuple[int, int, int | None]  # result, first row, rows; None for a skipped (0,) entry
+
+
+def _slots(table: Features, layout: Layout, leaves: list[int], packed: bool) -> list[list[_Slot]]:
+    """Say for each of `leaves` in which rows of which results it lies."""
+    starts = [offsets(layout, b) for b in range(layout.batches)]
+    before = list(accumulate((ends[-1] for ends in starts), initial=0))
+    slots: list[list[_Slot]] = []
+    for e in leaves:
+        key, batch = divmod(e, layout.batches)
+        start = starts[batch][key]
+        rows = None if table.grid[e].shape == (0,) else starts[batch][key + 1] - start
+        whole = [(layout.batches, before[batch] + start, rows)] if packed else []
+        slots.append([(batch, start, rows), *whole])
+    return slots
+
+
+class _Join(torch.autograd.Function):
+    """Rows in, joined rows out; the gradient of an entry is its rows of the outputs' gradients."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        run: Callable[[], list[Any]],
+        dim: int,
+        slots: list[list[_Slot]],
+        *leaves: Tensor,
+    ) -> tuple[Tensor, ...]:
+        results = tuple(run())
+        fed = {result for entry in slots for result, _, _ in entry}
+        ctx.mark_non_differentiable(*(t for i, t in enumerate(results) if i not in fed))
+        ctx.set_materialize_grads(False)
+        ctx.dim, ctx.slots = dim, slots
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        needed = zip(ctx.slots, ctx.needs_input_grad[3:], strict=True)
+        entries = [_gradient(grads, slots, ctx.dim) if need else None for slots, need in needed]
+        return None, None, None, *entries
+
+
+def _gradient(grads: tuple[Tensor | None, ...], slots: list[_Slot], dim: int) -> Tensor | None:
+    maybe = [_rows_of(grads[i], dim, start, rows) for i, start, rows in slots]
+    parts = [part for part in maybe if part is not None]
+    return sum(parts[1:], parts[0]) if parts else None
+
+
+def _rows_of(grad: Tensor | None, dim: int, start: int, rows: int | None) -> Tensor | None:
+    if grad is None:
+        return None
+    return grad.new_zeros(0) if rows is None else grad.narrow(dim, start, rows)
+
+
+def _is_a(tensor: Tensor, module: str, name: str) -> bool:
+    """Report whether `tensor` is of a class whose module may not even be loaded."""
+    return isinstance(tensor, getattr(sys.modules.get(module), name, ()))
+
+
+def traced(features: Any, dim: int, out: Any, dtype: Any, packed: bool) -> Flat[Tensor]:
+    """Do the job in plain torch operations, for a compiler or tracer that watches.
+
+    Inductor can then write producers straight into the results. Memory format and aliasing are
+    those of the operations used: packed outputs are views.
+    """
+    table = read(features)
+    if dtype is not None:
+        table = table._replace(grid=[entry.to(dtype) for entry in table.grid])
+    layout = describe(table, dim)
+    columns = [table.column(b) for b in range(table.batches)]
+    if packed:
+        buffer = _cat([entry for column in columns for entry in column], layout.dim, out)
+        rows = [offsets(layout, b)[-1] for b in range(table.batches)]
+        return make(torch.split_with_sizes(buffer, rows, layout.dim), layout, buffer)
+    outs = [None] * table.batches if out is None else out
+    return make([_cat(c, layout.dim, o) for c, o in zip(columns, outs, strict=True)], layout)
+
+
+def _cat(entries: list[Tensor], dim: int, out: Tensor | None) -> Tensor:
+    return torch.cat(entries, dim) if out is None else torch.cat(entries, dim, out=out)
