@@ -7,9 +7,12 @@ import (
 	"sync/atomic"
 )
 
-// serialBytes is the payload up to which Execute stays on the caller's
-// goroutine: BenchmarkExecuteWorkers had one goroutine ahead below it.
-const serialBytes = 2 << 20
+// workerBytes is the least payload worth a goroutine of its own. Starting and
+// joining one takes 3 to 20 microseconds, and 1 MiB from memory 80 and more, so
+// a job of 2 MiB is the first that is shared. BenchmarkExecuteWorkers (2 cores, busy
+// with other work): 256 KiB 6 us alone and 9 us shared, 2 MiB 160 and 185,
+// 16 MiB 1400 and 1300, 64 MiB 8000 and 6500.
+const workerBytes = 1 << 20
 
 // sharesPerWorker is into how many shares a worker's part is cut, so that one
 // that was late or slow leaves some to the others.
@@ -24,10 +27,7 @@ const sharesPerWorker = 4
 // anything yet.
 func (p *Plan) Execute(dst, src [][]byte, workers int) {
 	total := p.payload()
-	if workers <= 0 {
-		workers = runtime.GOMAXPROCS(0)
-	}
-	if total <= serialBytes || workers == 1 {
+	if workers = usefulWorkers(workers, total); workers == 1 {
 		for i := range p.Segments {
 			s := &p.Segments[i]
 			s.move(dst[s.Batch], src[s.Entry], 0, s.Payload())
@@ -38,6 +38,14 @@ func (p *Plan) Execute(dst, src [][]byte, workers int) {
 	p.share(total, workers, func(s *Segment, first, end int64) {
 		s.move(dst[s.Batch], src[s.Entry], first, end)
 	})
+}
+
+// usefulWorkers is how many of the allowed workers a job of total bytes is worth.
+func usefulWorkers(allowed int, total int64) int {
+	if allowed <= 0 {
+		allowed = runtime.GOMAXPROCS(0)
+	}
+	return int(max(1, min(int64(allowed), total/workerBytes)))
 }
 
 // share calls move for all bytes of the plan, total of them, on up to workers

@@ -1,9 +1,6 @@
 package flatten
 
-import (
-	"math"
-	"strconv"
-)
+import "strconv"
 
 // NewLayout checks entries as torch.cat does and describes them.
 //
@@ -21,50 +18,17 @@ func NewLayout(keys []string, batches int, entries []Entry, dim int) (*Layout, e
 	if keys == nil && batches > 0 {
 		l.NumKeys = len(entries) / batches
 	}
-	if err := l.checkGrid(len(entries)); err != nil || len(entries) == 0 {
-		return l.orNil(err)
+	err := l.checkGrid(len(entries))
+	if err == nil && len(entries) > 0 {
+		err = l.adopt(entries, dim)
 	}
-	if err := l.adopt(entries, dim); err != nil {
-		return nil, err
+	if err == nil {
+		err = l.check(entries)
 	}
-	return l.orNil(l.check(entries))
-}
-
-// check makes sure that the layout and its entries agree.
-func (l *Layout) check(entries []Entry) error {
-	if err := l.checkRows(); err != nil {
-		return err
-	}
-	if err := l.checkGrid(len(entries)); err != nil {
-		return err
-	}
-	for e := range entries {
-		if err := l.checkEntry(e, &entries[e]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (l *Layout) orNil(err error) (*Layout, error) {
 	if err != nil {
 		return nil, err
 	}
 	return l, nil
-}
-
-// checkGrid makes sure that n entries are one per key and batch.
-func (l *Layout) checkGrid(n int) error {
-	if l.Batches > 0 && l.NumKeys == 0 && n == 0 {
-		return &ShapeError{Key: -1, Batch: 0, Got: "no keys", Want: "at least one key"}
-	}
-	if l.Batches < 0 || l.NumKeys*l.Batches != n {
-		return &ShapeError{
-			Key: -1, Batch: -1, Got: strconv.Itoa(n) + " entries",
-			Want: strconv.Itoa(l.NumKeys) + " keys of " + strconv.Itoa(l.Batches) + " batches each",
-		}
-	}
-	return nil
 }
 
 // adopt takes everything that the entries must share from the first that is
@@ -117,7 +81,8 @@ func (l *Layout) adoptShape(e int, shape []int64, dim int) error {
 	return nil
 }
 
-// adoptRows takes the rows of all entries, and which of them are legacy.
+// adoptRows takes the rows of all entries, and which of them are legacy. An
+// entry of other dims gets none; checkEntry refuses it.
 func (l *Layout) adoptRows(entries []Entry) {
 	l.Rows = make([]int64, len(entries))
 	for e := range entries {
@@ -136,105 +101,4 @@ func (l *Layout) markLegacy(e int) {
 		l.Legacy = make([]bool, len(l.Rows))
 	}
 	l.Legacy[e] = true
-}
-
-// checkEntry makes sure that entry e is what the layout says about it.
-func (l *Layout) checkEntry(e int, entry *Entry) error {
-	if !l.sameShape(e, entry.Shape) {
-		return l.shapeError(e, shapeText(entry.Shape), l.wantShape(e))
-	}
-	if entry.DType != l.DType {
-		return &DTypeError{e / l.Batches, e % l.Batches, l.Name(e / l.Batches), entry.DType.String(), l.DType.String()}
-	}
-	if l.Devices != nil && entry.Device != l.Devices[e%l.Batches] {
-		want := l.Devices[e%l.Batches].String()
-		return &DeviceError{e / l.Batches, e % l.Batches, l.Name(e / l.Batches), entry.Device.String(), want}
-	}
-	return l.checkView(e, entry.View)
-}
-
-// checkView makes sure that the strides of entry e fit its shape and 63 bits.
-func (l *Layout) checkView(e int, v View) error {
-	if v.Strides == nil {
-		return nil // checkRows knows the size of contiguous entries
-	}
-	if _, _, ok := v.span(l.DType.ElemBytes()); !ok {
-		return l.shapeError(e, "strides "+shapeText(v.Strides)+" for shape "+shapeText(v.Shape), "one per dim, within 63 bits")
-	}
-	return nil
-}
-
-// sameShape reports whether shape is that of entry e.
-func (l *Layout) sameShape(e int, shape []int64) bool {
-	if l.legacy(e) {
-		return legacyShape(shape)
-	}
-	return l.fits(shape, l.Rows[e])
-}
-
-// fits reports whether shape is the row shape with rows put in at Dim.
-func (l *Layout) fits(shape []int64, rows int64) bool {
-	if len(shape) != len(l.RowShape)+1 || shape[l.Dim] != rows {
-		return false
-	}
-	for i, n := range l.RowShape {
-		if i >= l.Dim {
-			i++
-		}
-		if shape[i] != n {
-			return false
-		}
-	}
-	return true
-}
-
-// wantShape is the shape that entry e should have, for messages: the star
-// stands for rows that are free.
-func (l *Layout) wantShape(e int) string {
-	return extentsText(l.shape(l.Rows[e]), l.Dim)
-}
-
-// checkRows makes sure that no count is negative and that all offsets, in
-// bytes and in rows, fit in 63 bits.
-func (l *Layout) checkRows() error {
-	if len(l.Rows) != l.NumKeys*l.Batches {
-		return l.checkGrid(len(l.Rows))
-	}
-	if len(l.Rows) == 0 {
-		return nil
-	}
-	left, err := l.maxRows()
-	if err != nil {
-		return err
-	}
-	for e, rows := range l.Rows {
-		if uint64(rows) > uint64(left) { // also true for a negative count
-			return l.shapeError(e, strconv.FormatInt(rows, 10)+" rows", "0 or more, and less than 2^63 bytes in all")
-		}
-		left -= rows
-	}
-	return nil
-}
-
-// maxRows is how many rows a job may have in all.
-func (l *Layout) maxRows() (int64, error) {
-	if l.DType.ElemBytes() == 0 {
-		return 0, &DTypeError{Key: -1, Batch: -1, Got: l.DType.String(), Want: "at least one bit an element"}
-	}
-	for _, n := range l.RowShape {
-		if n < 0 {
-			return 0, &ShapeError{Key: -1, Batch: -1, Got: "row shape " + shapeText(l.RowShape), Want: "no negative extent"}
-		}
-	}
-	n, ok := product(l.RowShape, l.DType.ElemBytes())
-	if !ok {
-		return 0, &ShapeError{Key: -1, Batch: -1, Got: "row shape " + shapeText(l.RowShape), Want: "less than 2^63 bytes a row"}
-	}
-	return math.MaxInt64 / max(n, 1), nil
-}
-
-// shapeError is a ShapeError about entry e.
-func (l *Layout) shapeError(e int, got, want string) error {
-	k, b := e/l.Batches, e%l.Batches
-	return &ShapeError{Key: k, Batch: b, Name: l.Name(k), Got: got, Want: want}
 }

@@ -2,7 +2,6 @@ package flatten
 
 import (
 	"reflect"
-	"runtime"
 	"strconv"
 )
 
@@ -36,7 +35,7 @@ func SlicesInto[T any](dst [][]T, keys []string, features [][][]T, rowElems int)
 		return err
 	}
 	if len(dst) != l.Batches {
-		return &ShapeError{Key: -1, Batch: -1, Got: strconv.Itoa(len(dst)) + " outputs", Want: strconv.Itoa(l.Batches) + ", one per batch"}
+		return jobError(strconv.Itoa(len(dst))+" outputs", strconv.Itoa(l.Batches)+", one per batch")
 	}
 	for b := range dst {
 		if want := l.BatchBytes(b); int64(len(dst[b])) != want {
@@ -53,28 +52,36 @@ func elemsText(n int64) string { return strconv.FormatInt(n, 10) + " elements" }
 func sliceLayout[T any](keys []string, features [][][]T, rowElems int) (*Layout, error) {
 	l := &Layout{Keys: keys, NumKeys: len(features), RowShape: []int64{int64(rowElems)}, DType: DType{CodeUint, 8, 1}}
 	if keys != nil && len(keys) != len(features) {
-		return nil, &ShapeError{Key: -1, Batch: -1, Got: strconv.Itoa(len(features)) + " keys of features", Want: strconv.Itoa(len(keys)) + ", one per label"}
+		return nil, jobError(strconv.Itoa(len(features))+" keys of features", strconv.Itoa(len(keys))+", one per label")
 	}
 	if rowElems < 1 {
-		return nil, &ShapeError{Key: -1, Batch: -1, Got: elemsText(int64(rowElems)) + " a row", Want: "1 or more"}
+		return nil, jobError(elemsText(int64(rowElems))+" a row", "1 or more")
 	}
 	if len(features) > 0 {
 		l.Batches = len(features[0])
 	}
 	l.Rows = make([]int64, 0, l.NumKeys*l.Batches)
-	for k, batches := range features {
-		if len(batches) != l.Batches {
-			return nil, &ShapeError{Key: k, Batch: -1, Name: l.Name(k), Got: strconv.Itoa(len(batches)) + " batches", Want: strconv.Itoa(l.Batches)}
-		}
-		for b, s := range batches {
-			if len(s)%rowElems != 0 {
-				want := "a multiple of " + strconv.Itoa(rowElems)
-				return nil, &ShapeError{Key: k, Batch: b, Name: l.Name(k), Got: elemsText(int64(len(s))), Want: want}
-			}
-			l.Rows = append(l.Rows, int64(len(s)/rowElems))
+	for k := range features {
+		if err := appendRows(l, k, features[k], rowElems); err != nil {
+			return nil, err
 		}
 	}
 	return l, nil
+}
+
+// appendRows adds the rows of key k to the layout.
+func appendRows[T any](l *Layout, k int, batches [][]T, rowElems int) error {
+	if len(batches) != l.Batches {
+		want := strconv.Itoa(l.Batches) + ", as " + l.Name(0) + " has"
+		return &ShapeError{k, -1, l.Name(k), strconv.Itoa(len(batches)) + " batches", want}
+	}
+	for b, s := range batches {
+		if len(s)%rowElems != 0 {
+			return &ShapeError{k, b, l.Name(k), elemsText(int64(len(s))), "a multiple of " + strconv.Itoa(rowElems)}
+		}
+		l.Rows = append(l.Rows, int64(len(s)/rowElems))
+	}
+	return nil
 }
 
 // moveSlices plans and runs the move for a layout from sliceLayout.
@@ -83,10 +90,8 @@ func moveSlices[T any](dst [][]T, features [][][]T, l *Layout) error {
 	if err := p.BuildPlain(l); err != nil {
 		return err
 	}
-	workers, total := runtime.GOMAXPROCS(0), l.Bytes()
-	if total <= serialBytes/max(int64(reflect.TypeFor[T]().Size()), 1) {
-		workers = 1
-	}
+	total := l.Bytes() // in elements
+	workers := usefulWorkers(0, total*int64(reflect.TypeFor[T]().Size()))
 	p.share(total, workers, func(s *Segment, first, end int64) {
 		from := features[s.Entry/l.Batches][s.Batch]
 		copy(dst[s.Batch][s.Dst+first:s.Dst+end], from[first:end])

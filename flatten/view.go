@@ -28,10 +28,10 @@ func (v View) Span(elemBytes int64) (lo, hi int64) {
 // span is Span; ok is false where an offset does not fit in 63 bits or the
 // strides do not fit the shape.
 func (v View) span(elemBytes int64) (lo, hi int64, ok bool) {
-	if v.empty() {
-		return 0, 0, true
-	}
 	ok = v.Strides == nil || len(v.Strides) == len(v.Shape)
+	if v.empty() {
+		return 0, 0, ok
+	}
 	hi = elemBytes
 	packed := elemBytes
 	for i := len(v.Shape) - 1; i >= 0 && ok; i-- {
