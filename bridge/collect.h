@@ -13,16 +13,18 @@
 typedef struct {
   PyObject *tensor, *ndarray;            // types: torch.Tensor, numpy.ndarray
   PyObject *empty, *np_empty;            // torch.empty, numpy.empty
-  PyObject *resolve;                     // resolve(entry, no_grad) -> entry to read | status | (code, got, want)
+  PyObject *resolve;                     // resolve(entry) -> entry to read | status | (code, got, want)
   PyObject *refuse_out;                  // refuse_out(array) -> None | (code, got, want)
   PyObject *attributes;                  // attributes(tensor) -> (address, shape, strides, code, bits, lanes, device type, device index)
   PyObject *wrap;                        // wrap(first entry, ndarray) -> array of the first entry's framework
-  PyObject *modes;                       // torch._C._len_torch_dispatch_stack: how many dispatch modes are active
+  PyObject *is_grad_enabled;             // torch.is_grad_enabled
+  PyObject *forward_ad;                  // the names of torch.autograd.forward_ad
+  PyObject *watchers;                    // tuple of callables; one that returns true is a mode that wants to see torch.cat
 } gf_hooks_t;
 extern gf_hooks_t gf_hooks;
 
 int gf_collect(gf_job *job);  // walk.c
-int gf_publish(gf_job *job);  // outputs.c: hands outputs, rows and keys to the result
+int gf_publish(gf_job *job, int32_t row_dims, const int64_t *row_shape);  // outputs.c: hands outputs and layout to the result list
 
 // gf_job memory (job.c)
 int gf_reserve_entries(gf_job *job, int64_t count);
@@ -44,9 +46,10 @@ int gf_read_entry(gf_job *job, int64_t e, PyObject *object);
 int gf_read_output(gf_job *job, PyObject *object, gf_view *view, int writable);  // GF_DONE, GF_FALLBACK or GF_ERROR with a Python exception set
 const gf_dl_exchange *gf_exchange_of(PyTypeObject *type);
 
-// Is this exact torch.Tensor trivially plain: no autograd state, no conj/neg/sparse/fake/... key? (plain.c)
-int gf_is_plain(PyObject *tensor);
+// Is this exact torch.Tensor plain data: no conj/neg/sparse/fake/... key, nothing that autograd should see? (plain.c)
+int gf_is_plain(gf_job *job, PyObject *tensor);
 void gf_remember_plain(PyObject *tensor);
+int gf_is_watched(void);  // a dispatch mode or tracer is active that wants to see torch.cat
 
 // Where the TensorImpl pointer of a torch.Tensor stands, which is what torch's C functions take as a tensor.
 void *gf_tensor_handle(PyObject *tensor);

@@ -15,6 +15,9 @@ func (j *job) fill(outs int64) (C.int, error) {
 		return C.GF_FALLBACK, nil
 	}
 	if j.c.flags&C.GF_FLAG_PACKED != 0 {
+		if j.layout.Legacy != nil {
+			return C.GF_FALLBACK, nil // the pieces of the buffer then have shapes of two kinds
+		}
 		if err := j.pack(); err != nil {
 			return 0, err
 		}
@@ -51,8 +54,8 @@ func (j *job) makeOutputs() (C.int, error) {
 	}
 	j.outShape = append(append(append(j.outShape[:0], l.RowShape[:l.Dim]...), 0), l.RowShape[l.Dim:]...)
 	status, err := j.result(C.gf_make_outputs(
-		j.c, C.int32_t(len(j.outShape)), (*C.int64_t)(&j.outShape[0]), C.int32_t(l.Dim),
-		C.int64_t(l.Batches), (*C.int64_t)(&j.outRows[0]),
+		j.c, C.int32_t(len(j.outShape)), firstOf(j.outShape), C.int32_t(l.Dim),
+		C.int64_t(l.Batches), firstOf(j.outRows),
 	))
 	if status != C.GF_DONE || err != nil {
 		return status, err
@@ -90,7 +93,7 @@ func (j *job) takeOutputs(outs int64) (C.int, error) {
 	if err := j.build(); err != nil {
 		return 0, err
 	}
-	return C.GF_DONE, nil
+	return C.GF_DONE, j.checkOverlap()
 }
 
 // checkOutput makes sure that the caller's output b has the dtype and device of its batch; Build checks its shape.
@@ -104,12 +107,33 @@ func (j *job) checkOutput(b int, out flatten.Entry) error {
 	return nil
 }
 
+// checkOverlap makes sure that the caller's outputs share no byte with an entry or with each other.
+func (j *job) checkOverlap() error {
+	outs := make([]flatten.Memory, len(j.outs))
+	for b, view := range j.outs {
+		outs[b] = flatten.Memory{View: view, Addr: j.outAddr(b)}
+	}
+	in := make([]flatten.Memory, len(j.entries))
+	for i := range j.entries {
+		in[i] = flatten.Memory{View: j.entries[i].View, Addr: j.addr(j.slot(i))}
+	}
+	return j.layout.CheckOverlap(outs, in)
+}
+
+// slot is where entry i of the plan stands in the collector's tables.
+func (j *job) slot(i int) int {
+	if j.order == nil {
+		return i
+	}
+	return j.order[i]
+}
+
 // build plans the copy.
 func (j *job) build() error {
-	if j.uniform() && j.outs == nil {
+	if j.uniform && j.outs == nil {
 		return j.plan.BuildPlain(&j.layout)
 	}
-	if j.uniform() {
+	if j.uniform {
 		j.listEntries()
 		j.entries = reorder(j.entries, j.order)
 	}

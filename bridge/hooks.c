@@ -9,7 +9,8 @@ static const struct {
 } slots[] = {
     {"tensor", &gf_hooks.tensor},         {"ndarray", &gf_hooks.ndarray}, {"empty", &gf_hooks.empty},
     {"np_empty", &gf_hooks.np_empty},     {"resolve", &gf_hooks.resolve}, {"refuse_out", &gf_hooks.refuse_out},
-    {"attributes", &gf_hooks.attributes}, {"wrap", &gf_hooks.wrap},       {"modes", &gf_hooks.modes},
+    {"attributes", &gf_hooks.attributes}, {"wrap", &gf_hooks.wrap},       {"watchers", &gf_hooks.watchers},
+    {"is_grad_enabled", &gf_hooks.is_grad_enabled}, {"forward_ad", &gf_hooks.forward_ad},
 };
 
 // Stores every known name of the dict; objects are kept for the life of the process. Returns how many were stored.

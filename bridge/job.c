@@ -129,7 +129,7 @@ int gf_fail(gf_job *job, const char *code, int64_t key, int64_t batch, const cha
 
 // The codes a hook may return, so that error.code always points to static text.
 static const char *static_code(const char *code) {
-  static const char *known[] = {"SHAPE", "DTYPE", "DEVICE", "OVERLAP", "ERROR"};
+  static const char *known[] = {"SHAPE", "DTYPE", "DEVICE", "OVERLAP", "OWNER", "ERROR"};
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)
     if (strcmp(code, known[i]) == 0) return known[i];
   return "ERROR";
@@ -189,7 +189,7 @@ static void end(gf_job *job) {
   live--;
   job->holds_len = job->entries = job->outs_len = job->arrays_len = job->dims_len = 0;
   job->keys = job->batches = 0;
-  job->kind = job->status = job->quick = 0;
+  job->kind = job->status = job->quick = job->autograd = 0;
   job->api = NULL, job->stream = NULL;
   if (spare != NULL || job->entries_cap > GF_KEEP_ENTRIES || job->dims_cap > GF_KEEP_ENTRIES)
     free_job(job);
@@ -197,9 +197,9 @@ static void end(gf_job *job) {
     spare = job;
 }
 
-int gf_close(gf_job *job, int publish) {
+int gf_close(gf_job *job, int publish, int32_t row_dims, const int64_t *row_shape) {
   if (!job->holding) gf_resume(job);
-  int rc = publish ? gf_publish(job) : GF_DONE;
+  int rc = publish ? gf_publish(job, row_dims, row_shape) : GF_DONE;
   int32_t gil = job->gil;
   end(job);
   PyGILState_Release((PyGILState_STATE)gil);

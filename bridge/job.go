@@ -15,7 +15,8 @@ const gilBytes = 64 << 10
 
 // job is one call: the collector's tables and, reused from call to call, the memory to plan it.
 type job struct {
-	c *C.gf_job
+	c       *C.gf_job
+	uniform bool // all entries are contiguous and differ in their rows only
 
 	layout   flatten.Layout
 	device   []flatten.Device
@@ -44,9 +45,11 @@ func open(features, result, dim, flags int64) (*job, error) {
 	return j, nil
 }
 
-// close hands the outputs over if publish is set, drops every reference and gives the GIL back.
-func (j *job) close(publish C.int) (C.int, error) {
-	status := C.gf_close(j.c, publish)
+// publish hands the outputs over and closes the job.
+func (j *job) publish() (C.int, error) {
+	j.c.dim = C.int64_t(j.layout.Dim)
+	j.shape = append(j.shape[:0], j.layout.RowShape...)
+	status := C.gf_close(j.c, 1, C.int32_t(len(j.shape)), firstOf(j.shape))
 	j.c = nil
 	if status == C.GF_ERROR {
 		return status, &wireError{code: "PYTHON", key: -1, batch: -1}
@@ -57,7 +60,8 @@ func (j *job) close(publish C.int) (C.int, error) {
 // abandon closes a job that run left open, and makes its memory ready for the next call.
 func (j *job) abandon() {
 	if j.c != nil {
-		_, _ = j.close(0)
+		C.gf_close(j.c, 0, 0, nil)
+		j.c = nil
 	}
 	j.order = nil
 	j.entries = emptied(j.entries)
@@ -86,7 +90,7 @@ func (j *job) run(outs, dim int64) (C.int, error) {
 	if status, err := j.fill(outs); status != C.GF_DONE || err != nil {
 		return status, err
 	}
-	return j.close(1)
+	return j.publish()
 }
 
 // result turns a status of the collector into an error where it is one.
@@ -100,14 +104,10 @@ func (j *job) result(status C.int) (C.int, error) {
 	}
 }
 
-// uniform reports whether all entries are contiguous and differ in their rows only.
-func (j *job) uniform() bool {
-	return j.c.arrays_len == 1 && *j.c.odd == -1
-}
-
 // describe fills the layout, checking the entries as torch.cat would.
 func (j *job) describe(dim int) error {
-	if j.uniform() {
+	j.uniform = j.c.arrays_len == 1 && *j.c.odd == -1
+	if j.uniform {
 		j.describeUniform()
 		return nil
 	}

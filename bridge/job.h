@@ -20,6 +20,8 @@ enum { GF_KIND_NONE = 0, GF_KIND_TORCH, GF_KIND_NUMPY, GF_KIND_EXCHANGE, GF_KIND
 
 enum { GF_FLAG_ONE_KEY = 1, GF_FLAG_PACKED = 2, GF_FLAG_NO_GRAD = 4 };  // what the caller asks for
 
+enum { GF_AUTOGRAD_UNKNOWN = 0, GF_AUTOGRAD_OFF, GF_AUTOGRAD_ON, GF_AUTOGRAD_DUALS };
+
 enum { GF_MAX_NDIM = 64, GF_TEXT = 512 };
 
 // Full description of one array. Strides are in elements.
@@ -40,7 +42,7 @@ typedef struct gf_hold gf_hold;
 
 typedef struct gf_job {
   int64_t keys, batches, dim;
-  int32_t kind, flags, status;
+  int32_t kind, flags, status, autograd;
   int32_t gil, holding;  // token of PyGILState_Ensure; whether this thread has the GIL
 
   // One slot per entry, key-major: e = key * batches + batch.
@@ -73,11 +75,11 @@ typedef struct gf_job {
 } gf_job;
 
 // gf_open takes the GIL for the calling thread and reads the containers; the job's status says how that went.
-// NULL: no memory, and the GIL is not held. gf_close hands the outputs over if publish is set, ends the job, and gives
+// NULL: no memory, and the GIL is not held. gf_close, told the shape of a row, hands the outputs over if publish is set, ends the job, and gives
 // the GIL back; it returns GF_DONE, or GF_ERROR with a parked exception. Both see to the GIL so that a small call
 // crosses between Go and C three times only.
 gf_job *gf_open(uint64_t features, uint64_t result, int64_t dim, int32_t flags);
-int gf_close(gf_job *job, int publish);
+int gf_close(gf_job *job, int publish, int32_t row_dims, const int64_t *row_shape);
 void gf_pause(gf_job *job);  // gives the GIL away for a long copy
 void gf_resume(gf_job *job);
 

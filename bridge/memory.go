@@ -24,20 +24,35 @@ func (j *job) array(i int) *C.gf_array {
 	return &unsafe.Slice(j.c.arrays, int(j.c.arrays_len))[i]
 }
 
+// firstOf is the address of the first of items for a C function, nil if there is none.
+func firstOf(items []int64) *C.int64_t {
+	return (*C.int64_t)(unsafe.SliceData(items))
+}
+
 // dims are the extents and then the strides, in bytes, of an array.
 func (j *job) dims(a *C.gf_array) []int64 {
 	from, n := int(a.dims), 2*int(a.ndim)
 	return unsafe.Slice((*int64)(j.c.dims), int(j.c.dims_len))[from : from+n : from+n]
 }
 
+// addr is the address of element 0 of the entry in slot e.
+func (j *job) addr(e int) uint64 {
+	return uint64(unsafe.Slice(j.c.data, int(j.c.entries))[e])
+}
+
+// outAddr is the address of element 0 of output b.
+func (j *job) outAddr(b int) uint64 {
+	return uint64(unsafe.Slice(j.c.out_data, int(j.c.outs_len))[b])
+}
+
 // span is the memory that view v touches when its element 0 is at addr.
-func span(addr C.uint64_t, v flatten.View, elemBytes int64) []byte {
+func span(addr uint64, v flatten.View, elemBytes int64) []byte {
 	lo, hi := v.Span(elemBytes)
-	return bytesAt(int64(addr)+lo, hi-lo)
+	return bytesAt(addr+uint64(lo), hi-lo)
 }
 
 // bytesAt is n bytes at addr, which is no Go memory.
-func bytesAt(addr, n int64) []byte {
+func bytesAt(addr uint64, n int64) []byte {
 	if n == 0 {
 		return nil
 	}
@@ -46,26 +61,20 @@ func bytesAt(addr, n int64) []byte {
 
 // slices collects the memory of entries and outputs in the order of the plan.
 func (j *job) slices() {
-	data := unsafe.Slice(j.c.data, int(j.c.entries))
-	rowBytes := j.layout.RowBytes()
+	elem, rowBytes := j.layout.DType.ElemBytes(), j.layout.RowBytes()
 	j.src, j.dst = j.src[:0], j.dst[:0]
 	for i, rows := range j.layout.Rows {
-		e := i
-		if j.order != nil {
-			e = j.order[i]
-		}
-		if j.uniform() {
-			j.src = append(j.src, bytesAt(int64(data[e]), rows*rowBytes))
+		if addr := j.addr(j.slot(i)); len(j.entries) == 0 {
+			j.src = append(j.src, bytesAt(addr, rows*rowBytes))
 		} else {
-			j.src = append(j.src, span(data[e], j.entries[i].View, j.layout.DType.ElemBytes()))
+			j.src = append(j.src, span(addr, j.entries[i].View, elem))
 		}
 	}
-	out := unsafe.Slice(j.c.out_data, int(j.c.outs_len))
 	for b := range j.layout.Batches {
 		if j.outs == nil {
-			j.dst = append(j.dst, bytesAt(int64(out[b]), j.layout.BatchBytes(b)))
+			j.dst = append(j.dst, bytesAt(j.outAddr(b), j.layout.BatchBytes(b)))
 		} else {
-			j.dst = append(j.dst, span(out[b], j.outs[b], j.layout.DType.ElemBytes()))
+			j.dst = append(j.dst, span(j.outAddr(b), j.outs[b], elem))
 		}
 	}
 }

@@ -6,15 +6,14 @@
 #include "collect.h"
 
 // Strings interned once.
-static PyObject *name_dtype, *name_device, *name_keys, *name_rows, *names_dtype_device;
+static PyObject *name_dtype, *name_device, *name_layout, *names_dtype_device;
 
 static int intern_names(void) {
   if (names_dtype_device != NULL) return 0;
   name_dtype = PyUnicode_InternFromString("dtype");
   name_device = PyUnicode_InternFromString("device");
-  name_keys = PyUnicode_InternFromString("_keys");
-  name_rows = PyUnicode_InternFromString("_rows");
-  if (name_dtype && name_device && name_keys && name_rows) names_dtype_device = PyTuple_Pack(2, name_dtype, name_device);
+  name_layout = PyUnicode_InternFromString("_layout");
+  if (name_dtype && name_device && name_layout) names_dtype_device = PyTuple_Pack(2, name_dtype, name_device);
   return names_dtype_device == NULL ? -1 : 0;
 }
 
@@ -148,7 +147,8 @@ static int refuse(gf_job *job, int64_t batch, PyObject *out) {
 
 static int take_output(gf_job *job, int64_t batch, PyObject *out) {
   gf_view view;
-  int plain = Py_TYPE(out) == (PyTypeObject *)gf_hooks.tensor && gf_is_plain(out);
+  PyTypeObject *type = Py_TYPE(out);
+  int plain = type == (PyTypeObject *)gf_hooks.ndarray || (type == (PyTypeObject *)gf_hooks.tensor && gf_is_plain(job, out));
   if (!plain) {
     int rc = refuse(job, batch, out);
     if (rc != GF_DONE) return rc;
@@ -184,34 +184,65 @@ static PyObject *finished(gf_job *job, int64_t batch) {
   return PyObject_CallFunctionObjArgs(gf_hooks.wrap, (PyObject *)job->objects[0], out, NULL);
 }
 
-static int set(PyObject *result, PyObject *name, PyObject *value) {
-  if (value == NULL) return -1;
-  int rc = PyObject_SetAttr(result, name, value);
-  Py_DECREF(value);
-  return rc;
-}
-
 static PyObject *keys_of(gf_job *job) {
   PyObject *features = job->features;
   if (!PyDict_Check(features)) features = PyList_Check(features) ? PyList_GET_ITEM(features, 0) : PyTuple_GET_ITEM(features, 0);
   return PySequence_Tuple(features);
 }
 
-// The layout of the result in the cheapest form: names, and row counts as native 64-bit integers, key-major.
-static int describe(gf_job *job) {
-  PyObject *result = job->result;
-  if (PyList_CheckExact(result) || job->entries == 0) return 0;
-  if (intern_names() != 0) return -1;
-  const char *rows = (const char *)job->rows;
-  return set(result, name_keys, keys_of(job)) || set(result, name_rows, PyBytes_FromStringAndSize(rows, job->entries * 8));
+// ---- the layout of the result, in the cheapest form: goflat._layout.from_native builds a Layout of it when asked ----
+
+static int all_on_one_device(const gf_job *job) { return job->arrays_len == 1; }
+
+// One device for all batches, a tuple of one per batch, or None where arrays have no such attribute.
+static PyObject *devices_of(gf_job *job) {
+  if (job->kind != GF_KIND_TORCH) return Py_NewRef(Py_None);
+  if (all_on_one_device(job) || job->outs_len != job->batches) return PyObject_GetAttr(job->outs[0], name_device);
+  PyObject *devices = PyTuple_New(job->outs_len);
+  for (int64_t b = 0; devices != NULL && b < job->outs_len; b++) {
+    PyObject *device = PyObject_GetAttr(job->outs[b], name_device);
+    if (device == NULL) Py_CLEAR(devices);
+    else PyTuple_SET_ITEM(devices, b, device);
+  }
+  return devices;
 }
 
-int gf_publish(gf_job *job) {
+// (keys, row counts as native 64-bit integers, key-major, dim, row shape, dtype, devices)
+static PyObject *layout_of(gf_job *job, int32_t row_dims, const int64_t *row_shape) {
+  PyObject *parts[] = {
+      keys_of(job),
+      PyBytes_FromStringAndSize((const char *)job->rows, job->entries * (Py_ssize_t)sizeof *job->rows),
+      PyLong_FromLongLong(job->dim),
+      shape_tuple(row_dims, row_shape),
+      PyObject_GetAttr(job->outs[0], name_dtype),
+      devices_of(job),
+  };
+  enum { COUNT = sizeof parts / sizeof *parts };
+  PyObject *layout = PyTuple_New(COUNT);
+  for (int i = 0; i < COUNT; i++) {
+    if (parts[i] == NULL) Py_CLEAR(layout);
+    if (layout != NULL) PyTuple_SET_ITEM(layout, i, parts[i]);
+    else Py_XDECREF(parts[i]);
+  }
+  return layout;
+}
+
+static int set_layout(gf_job *job, int32_t row_dims, const int64_t *row_shape) {
+  PyObject *result = job->result;
+  if (PyList_CheckExact(result)) return 0;
+  PyObject *layout = layout_of(job, row_dims, row_shape);
+  int rc = layout == NULL ? -1 : PyObject_SetAttr(result, name_layout, layout);
+  Py_XDECREF(layout);
+  return rc;
+}
+
+int gf_publish(gf_job *job, int32_t row_dims, const int64_t *row_shape) {
+  if (intern_names() != 0 || set_layout(job, row_dims, row_shape) != 0) return gf_raise(job);
   for (int64_t b = 0; b < job->outs_len; b++) {
     PyObject *out = finished(job, b);
     int rc = out == NULL ? -1 : PyList_Append((PyObject *)job->result, out);
     Py_XDECREF(out);
     if (rc != 0) return gf_raise(job);
   }
-  return describe(job) == 0 ? GF_DONE : gf_raise(job);
+  return GF_DONE;
 }

@@ -2,7 +2,7 @@
 //
 // torch keeps two words in every TensorImpl that say all we need: the dispatch key set (conj, neg, sparse, quantised,
 // fake, functional, zero, inference, functorch, device) and the pointer to autograd state (requires_grad, tangents,
-// hooks; NULL for a tensor that never met autograd). Neither has a stable offset, so gf_learn_torch finds both by
+// hooks, being a view; NULL for a tensor without any of these). Neither has a stable offset, so gf_learn_torch finds both by
 // looking for known values in tensors made for the purpose. If it does not find each of them exactly once, every
 // tensor is looked at through Python attributes instead, which is slower and equally right.
 #include "collect.h"
@@ -22,21 +22,65 @@ static const uint64_t *impl_of(PyObject *tensor, int at) { return ((const uint64
 
 void *gf_tensor_handle(PyObject *tensor) { return (uint64_t *)tensor + torch_words.impl_at; }
 
-int gf_is_plain(PyObject *tensor) {
-  if (!torch_words.ready) return 0;
-  const uint64_t *impl = impl_of(tensor, torch_words.impl_at);
-  if (impl[torch_words.state_at] != 0) return 0;
-  uint64_t keys = impl[torch_words.keys_at];
+static int knows(uint64_t keys) {
   for (int i = 0; i < torch_words.known_len; i++)
     if (torch_words.known[i] == keys) return 1;
   return 0;
 }
 
-// The hook accepted this very tensor as it is: others with the same keys and no autograd state need no second look.
-void gf_remember_plain(PyObject *tensor) {
-  if (!torch_words.ready || gf_is_plain(tensor) || torch_words.known_len == GF_KNOWN) return;
+// Does a callable without arguments return true? No callable: no.
+static int says_yes(PyObject *callable) {
+  PyObject *answer = callable == NULL ? NULL : PyObject_CallNoArgs(callable);
+  int yes = answer != NULL && PyObject_IsTrue(answer) == 1;
+  Py_XDECREF(answer);
+  PyErr_Clear();
+  return yes;
+}
+
+// What autograd state means during this call, found out at the first tensor that has some.
+static int autograd_mode(gf_job *job) {
+  if (job->autograd != GF_AUTOGRAD_UNKNOWN) return job->autograd;
+  PyObject *level = gf_hooks.forward_ad == NULL ? NULL : PyDict_GetItemString(gf_hooks.forward_ad, "_current_level");
+  if (level == NULL || PyLong_AsLong(level) >= 0)
+    job->autograd = GF_AUTOGRAD_DUALS;
+  else if (job->flags & GF_FLAG_NO_GRAD || !says_yes(gf_hooks.is_grad_enabled))
+    job->autograd = GF_AUTOGRAD_OFF;
+  else
+    job->autograd = GF_AUTOGRAD_ON;
+  return job->autograd;
+}
+
+static int requires_grad(PyObject *tensor) {
+  static PyObject *name;
+  if (name == NULL) name = PyUnicode_InternFromString("requires_grad");
+  PyObject *value = name == NULL ? NULL : PyObject_GetAttr(tensor, name);
+  int yes = value != Py_False;
+  Py_XDECREF(value);
+  PyErr_Clear();
+  return yes;
+}
+
+int gf_is_plain(gf_job *job, PyObject *tensor) {
+  if (!torch_words.ready) return 0;
   const uint64_t *impl = impl_of(tensor, torch_words.impl_at);
-  if (impl[torch_words.state_at] == 0) torch_words.known[torch_words.known_len++] = impl[torch_words.keys_at];
+  if (!knows(impl[torch_words.keys_at])) return 0;
+  if (impl[torch_words.state_at] == 0) return 1;
+  int mode = autograd_mode(job);
+  return mode == GF_AUTOGRAD_OFF || (mode == GF_AUTOGRAD_ON && !requires_grad(tensor));
+}
+
+int gf_is_watched(void) {
+  Py_ssize_t count = gf_hooks.watchers == NULL ? 0 : PyTuple_GET_SIZE(gf_hooks.watchers);
+  for (Py_ssize_t i = 0; i < count; i++)
+    if (says_yes(PyTuple_GET_ITEM(gf_hooks.watchers, i))) return 1;
+  return 0;
+}
+
+// The hook accepted this tensor's values as they are: others with the same keys need no look from Python.
+void gf_remember_plain(PyObject *tensor) {
+  if (!torch_words.ready || torch_words.known_len == GF_KNOWN) return;
+  uint64_t keys = impl_of(tensor, torch_words.impl_at)[torch_words.keys_at];
+  if (!knows(keys)) torch_words.known[torch_words.known_len++] = keys;
 }
 
 // A probe: (tensor, address of its TensorImpl, raw key set, 1 if it has autograd state).

@@ -265,18 +265,9 @@ static void start_quick(gf_job *job, PyObject *tensor) {
   job->quick_device_index = q.device_index;
 }
 
-// A torch dispatch mode wants to see the operation: only torch.cat shows it one.
-static int modes_active(void) {
-  PyObject *depth = gf_hooks.modes == NULL ? NULL : PyObject_CallNoArgs(gf_hooks.modes);
-  int active = depth != NULL && PyObject_IsTrue(depth) == 1;
-  Py_XDECREF(depth);
-  PyErr_Clear();
-  return active;
-}
-
 // Makes v the entry that all others are compared with.
 static int put_first(gf_job *job, gf_view *v) {
-  if (v->kind == GF_KIND_TORCH && modes_active()) return job->status = GF_FALLBACK;
+  if (v->kind == GF_KIND_TORCH && gf_is_watched()) return job->status = GF_FALLBACK;
   if (gf_add_array(job, &v->tensor, v->strides_in_bytes) < 0) return gf_raise(job);
   job->kind = v->kind;
   settle_dim(job, v->tensor.ndim);
@@ -309,7 +300,7 @@ static PyObject *resolve(gf_job *job, int64_t key, int64_t batch, PyObject *obje
     gf_raise(job);
     return NULL;
   }
-  PyObject *answer = PyObject_CallFunctionObjArgs(gf_hooks.resolve, object, job->flags & GF_FLAG_NO_GRAD ? Py_True : Py_False, NULL);
+  PyObject *answer = PyObject_CallOneArg(gf_hooks.resolve, object);
   if (answer == NULL)
     gf_raise(job);
   else if (PyTuple_CheckExact(answer))
@@ -345,7 +336,7 @@ int gf_read_entry(gf_job *job, int64_t e, PyObject *object) {
   gf_view view;
   int rc = GF_DONE;
   PyTypeObject *type = Py_TYPE(object);
-  if (type == (PyTypeObject *)gf_hooks.tensor && gf_is_plain(object)) {
+  if (type == (PyTypeObject *)gf_hooks.tensor && gf_is_plain(job, object)) {
     job->objects[e] = Py_NewRef(object);
     if (put_quick(job, e, object)) return GF_DONE;
     if (job->arrays_len == 0) {

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ._errors import make as make_error
-from ._layout import Layout, offsets, shape_of
+from ._layout import Layout, from_native, offsets, shape_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,17 +37,22 @@ class Flat(list[A]):
     (torch.Size([3, 4]), (1,))
     """
 
-    __slots__ = ("_layout", "buffer")
+    __slots__ = ("_buffer", "_layout")
 
-    _layout: Layout | Callable[[], Layout]
-    buffer: A | None
+    _layout: Layout | tuple[Any, ...]  # a tuple: what the native engine says, see from_native
+    _buffer: A | None
 
     @property
     def layout(self) -> Layout:
         """Layout of the entries; holds no reference to them."""
-        if not isinstance(self._layout, Layout):
-            self._layout = self._layout()
+        if isinstance(self._layout, tuple):
+            self._layout = from_native(*self._layout)
         return self._layout
+
+    @property
+    def buffer(self) -> A | None:
+        """The one array that all outputs are parts of, or None if they are not packed."""
+        return getattr(self, "_buffer", None)
 
     def unflatten(self) -> OrderedDict[Any, list[A]]:
         """Return the rows of each key and batch again, as views.
@@ -130,7 +135,7 @@ def make(arrays: Any, layout: Layout | Callable[[], Layout], buffer: Any = None)
     """Return a `Flat` of `arrays`; `layout` may be a function that builds it when first needed."""
     flat: Flat[Any] = Flat(arrays)
     flat._layout = layout
-    flat.buffer = buffer
+    flat._buffer = buffer
     return flat
 
 

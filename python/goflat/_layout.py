@@ -140,6 +140,26 @@ def describe(table: Features, dim: Any) -> Layout:
     return Layout(table.keys, table.batches, rows, row_shape, dtype, devices, axis)
 
 
+def from_native(
+    keys: tuple[Any, ...],
+    counts: bytes,
+    dim: int,
+    row_shape: tuple[int, ...],
+    dtype: Any,
+    devices: Any,
+) -> Layout:
+    """Build the layout of a native result: `counts` has the rows of each entry, key-major.
+
+    `devices` is a tuple of one per batch, one for all, or None where arrays have no device.
+    """
+    rows = memoryview(counts).cast("q").tolist()
+    batches = len(rows) // len(keys)
+    by_key = {key: tuple(rows[k * batches :][:batches]) for k, key in enumerate(keys)}
+    if not isinstance(devices, tuple):
+        devices = ("cpu" if devices is None else devices,) * batches
+    return Layout(keys, batches, by_key, row_shape, dtype, devices, dim)
+
+
 def offsets(layout: Layout, batch: int) -> list[int]:
     """Return the K+1 row numbers at which the keys' parts of one batch start and end."""
     return list(accumulate((rows[batch] for rows in layout.rows.values()), initial=0))

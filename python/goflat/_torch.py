@@ -290,3 +290,68 @@ def traced(features: Any, dim: int, out: Any, dtype: Any, packed: bool) -> Flat[
 
 def _cat(entries: list[Tensor], dim: int, out: Tensor | None) -> Tensor:
     return torch.cat(entries, dim) if out is None else torch.cat(entries, dim, out=out)
+
+def is_plain_class(tensor: Tensor) -> bool:
+    """Report whether `tensor` is a tensor or parameter itself, outside of torch.func."""
+    return type(tensor) in _PLAIN and not torch._C._are_functorch_transforms_active()
+
+
+def introduce() -> tuple[dict[str, Any], list[Any], list[Tensor]]:
+    """Return what the native engine needs to know of this torch.
+
+    Returns
+    -------
+    hooks : dict
+        The types and functions it calls; ``watchers`` report modes that want to see `torch.cat`.
+    probes : list of (Tensor, address of its TensorImpl, dispatch key set, has autograd state)
+        Tensors that differ in the two words by which it tells plain tensors.
+    plain : list of Tensor
+        Ordinary tensors on which it proves its short cuts.
+    """
+    with torch.inference_mode(False):
+        plain = [
+            torch.zeros(2, 3, device="cpu"),
+            torch.zeros(4, 2, 3, dtype=torch.int16, device="cpu").transpose(0, 2)[1:],
+        ]
+        leaf = torch.zeros(3, device="cpu", requires_grad=True)
+        others = [torch.zeros(2, dtype=torch.complex64, device="cpu").conj(), torch.empty(2, device="meta")]
+        probes = [_probe(t, False) for t in (*plain[:1], *others[1:])] + [_probe(leaf, True)]
+    hooks = {
+        "tensor": torch.Tensor,
+        "empty": torch.empty,
+        "is_grad_enabled": torch.is_grad_enabled,
+        "forward_ad": vars(forward_ad),
+        "watchers": (torch._C._len_torch_dispatch_stack, torch._C._is_tracing),
+    }
+    return hooks, probes, plain
+
+
+def _probe(tensor: Tensor, state: bool) -> tuple[Tensor, int, int, bool]:
+    return tensor, tensor._cdata, torch._C._dispatch_keys(tensor).raw_repr(), state
+
+
+def attributes(tensor: Tensor) -> tuple[Any, ...]:
+    """Describe a tensor that the DLPack table of this torch cannot, or that has no such table.
+
+    Returns
+    -------
+    (address, shape, strides in elements, dtype code, bits, lanes, device type, device index)
+        Codes are DLPack's where it has the dtype, else numbers above 100 that only mean "equal".
+    """
+    kind, name = tensor.device.type, str(tensor.dtype).removeprefix("torch.")
+    bits = tensor.element_size() * 8
+    family = next((code for start, code in _DLPACK_FAMILIES if name.startswith(start)), None)
+    code = 100 + _opaque(tensor.dtype) if family is None else family
+    device = {"cpu": 1, "cuda": 2}.get(kind, 100), tensor.device.index or 0
+    return tensor.data_ptr(), tensor.shape, tensor.stride(), code, bits, 1, *device
+
+
+# Families whose code and width say it all; the order keeps "uint" before "int" and "bfloat16" apart.
+_DLPACK_FAMILIES = (("uint", 1), ("int", 0), ("float16", 2), ("float32", 2), ("float64", 2), ("bfloat16", 4), ("complex", 5), ("bool", 6))
+_opaque_dtypes: list[torch.dtype] = []
+
+
+def _opaque(dtype: torch.dtype) -> int:
+    if dtype not in _opaque_dtypes:
+        _opaque_dtypes.append(dtype)
+    return _opaque_dtypes.index(dtype)

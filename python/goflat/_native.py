@@ -1,0 +1,272 @@
+"""The native engine: loads `goflat._core`, tells it about torch and NumPy, and runs calls.
+
+The extension never imports torch or NumPy. It asks `_resolve` about the first array of every kind
+it meets; from then on plain tensors and arrays are read without entering Python.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Mapping
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+from . import _fallback
+from ._errors import OutOfMemoryError, from_native
+from ._features import Features, read
+from ._flat import Flat, make
+from ._kinds import arrays_of, kind_of
+from ._layout import describe, offsets, shape_of
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ._kinds import Refusal
+
+_core: ModuleType | None
+try:
+    from . import _core
+except ImportError as error:  # another system than the wheel's, musl, or a pure-Python install
+    _core = None
+    reason = str(error)
+else:
+    reason = ""  # why calls do not enter the extension; empty where they do
+
+# Statuses and flags of bridge/job.h.
+DONE, _GRAD, _FALLBACK, _NORMALISE = range(4)
+ONE_KEY, _PACKED, _NO_GRAD = 1, 2, 4
+
+
+def flatten(features: Any, outs: Any, dim: Any, packed: bool) -> Flat[Any]:
+    """Join the entries of each batch; takes and returns what `_fallback.flatten` does."""
+    flat = None
+    if _core is not None and type(dim) is int:
+        flat = _flatten(features, _listed(outs, packed), dim, packed, 0)
+    return _fallback.flatten(features, outs, dim, packed) if flat is None else flat
+
+
+def run(features: Any, outs: list[Any] | None, result: list[Any], dim: int, flags: int = 0) -> int:
+    """Enter the extension once: DONE, or another status with `result` untouched.
+
+    Parameters
+    ----------
+    features : dict of list, list of dict, or with ``ONE_KEY`` list of array
+        Other containers are not understood and give a status.
+    outs : list of array or None
+        Where to write; None for new arrays.
+    result : list
+        Receives the outputs, and if it is a `Flat` also the layout.
+    dim, flags : int
+        Dimension to join along, and what else is wanted.
+
+    Raises
+    ------
+    Error
+        What is wrong with `features` or `outs`; nothing has been written then.
+    """
+    try:
+        given = 0 if outs is None else id(outs)
+        status: int = _core.bridge_Flatten(id(features), given, id(result), dim, flags)  # type: ignore[union-attr]
+    except RuntimeError as error:
+        text = str(error)
+    else:
+        return status
+    raise _error(text, features, flags)
+
+
+def _flatten(features: Any, outs: Any, dim: int, packed: bool, flags: int) -> Flat[Any] | None:
+    """Return the result, or None where the fall-back has to do it."""
+    if isinstance(outs, tuple):
+        return None
+    flat: Flat[Any] = Flat()
+    containers = _as_dict(features) if isinstance(features, Features) else features
+    status = run(containers, outs, flat, dim, flags | (_PACKED if packed else 0))
+    if status == _NORMALISE and not isinstance(features, Features):
+        return _flatten(read(features), outs, dim, packed, flags)
+    if status == _GRAD and outs is None:
+        return _differentiable(read(features), dim, packed)
+    if status != DONE or not flat:
+        return None
+    return _cut(flat, outs) if packed else flat
+
+
+def _as_dict(table: Features) -> dict[Any, list[Any]]:
+    size = table.batches
+    return {key: table.grid[k * size :][:size] for k, key in enumerate(table.keys)}
+
+
+def _listed(outs: Any, packed: bool) -> list[Any] | tuple[()] | None:
+    """Return `outs` as a list, or () where it is none and the fall-back is to say so."""
+    if outs is None:
+        return None
+    if packed:
+        return [outs]
+    return list(outs) if isinstance(outs, list | tuple) else ()
+
+
+def _cut(flat: Flat[Any], outs: list[Any] | None) -> Flat[Any]:
+    """Turn a result that is one buffer into one array per batch."""
+    (buffer,), layout = flat, flat.layout
+    arrays = arrays_of(Features((None,), 1, [buffer]))
+    rows = [offsets(layout, b)[-1] for b in range(layout.batches)]
+    starts = accumulate(rows, initial=0)
+    flat[:] = [arrays.piece(buffer, layout.dim, *cut) for cut in _cuts(starts, rows, layout)]
+    flat._buffer = buffer
+    return flat
+
+
+def _cuts(starts: Any, rows: list[int], layout: Any) -> Any:
+    return ((start, shape_of(layout, n)) for start, n in zip(starts, rows, strict=False))
+
+
+class _Decline(Exception):
+    """The native engine cannot do this job after all."""
+
+
+def _differentiable(table: Features, dim: int, packed: bool) -> Flat[Any] | None:
+    """Run the job outside autograd and record it as one operation."""
+    from ._torch import differentiable
+
+    layout = describe(table, dim)
+
+    def join() -> list[Any]:
+        flat = _flatten(table, None, dim, packed, _NO_GRAD)
+        if flat is None:
+            raise _Decline
+        return [*flat, flat.buffer] if packed else list(flat)
+
+    try:
+        results = differentiable(join, table, layout, packed)
+    except _Decline:
+        return None
+    buffer = results.pop() if packed else None
+    return make(results, layout, buffer)
+
+
+def _error(text: str, features: Any, flags: int) -> BaseException:
+    """Turn the text of a native error into what is to be raised."""
+    if not text.startswith("PYTHON|"):
+        return from_native(text, _keys(features, flags))
+    caught: list[BaseException] = []
+    _core.bridge_TakeException(id(caught))  # type: ignore[union-attr]
+    error = caught[0]
+    memory = isinstance(error, MemoryError) or "allocate" in str(error)
+    return OutOfMemoryError(str(error)) if memory else error
+
+
+def _keys(features: Any, flags: int) -> tuple[Any, ...]:
+    if flags & ONE_KEY:
+        return tuple(range(len(features)))
+    return tuple(features if isinstance(features, Mapping) else features[0])
+
+
+# ---- what the extension asks ----
+
+
+def _resolve(entry: Any) -> Any:
+    """Say how to read `entry`: an array to read instead, a status, or a refusal."""
+    kind = kind_of(type(entry))
+    if kind == "torch":
+        return _resolve_tensor(entry)
+    if kind == "numpy":
+        return _resolve_ndarray(entry)
+    if kind is None or entry.__dlpack_device__()[0] != 1:
+        return _FALLBACK  # which refuses it
+    _meet_numpy()
+    return entry
+
+
+def _resolve_tensor(tensor: Any) -> Any:
+    from . import _torch
+
+    if not _meet_torch() or not _torch.is_plain_class(tensor):
+        return _FALLBACK
+    reason = _torch.refusal(tensor)
+    if reason is not None:
+        return reason
+    if tensor.requires_grad and sys.modules["torch"].is_grad_enabled():
+        return _GRAD
+    return _torch.resolve(tensor)
+
+
+def _resolve_ndarray(array: Any) -> Any:
+    _meet_numpy()
+    np = sys.modules["numpy"]
+    return array if type(array) in (np.ndarray, np.memmap) else _FALLBACK
+
+
+def _refuse_out(out: Any) -> Refusal | None:
+    """Say why `out` may not be written to."""
+    if kind_of(type(out)) != "torch":
+        return None
+    from . import _torch
+
+    reason = _torch.refusal(out)
+    if reason is not None:
+        return reason
+    plain = _torch.Plain()
+    guarded = plain.guarded(out)
+    if guarded:
+        return "OWNER", guarded, "an out that can be written to"
+    if plain.differentiable(out):
+        return "OWNER", "an out that requires grad", "one that does not, or no_grad()"
+    return None
+
+
+def _attributes(tensor: Any) -> tuple[Any, ...]:
+    """Describe a tensor that DLPack has no words for: address, shape, strides, dtype, device."""
+    from . import _torch
+
+    return _torch.attributes(tensor)
+
+
+def _wrap(example: Any, array: Any) -> Any:
+    """Give an ndarray back as the kind of array that `example` is."""
+    from ._numpy import Foreign
+
+    return Foreign(example).give(array)
+
+
+_met: set[str] = set()
+
+
+def _meet_torch() -> bool:
+    """Tell the extension about torch, once; False while a mode would fake what it is shown."""
+    if "torch" in _met:
+        return True
+    from . import _torch
+
+    hooks, probes, plain = _torch.introduce()
+    if any(watcher() for watcher in hooks["watchers"]):
+        return False
+    hooks["attributes"] = _attributes
+    _core.bridge_Register(id(hooks))  # type: ignore[union-attr]
+    _core.bridge_LearnTorch(id(probes), id(plain))  # type: ignore[union-attr]
+    _met.add("torch")
+    return True
+
+
+def _meet_numpy() -> None:
+    """Tell the extension about NumPy, once."""
+    if "numpy" not in _met:
+        import numpy as np
+
+        hooks = {"ndarray": np.ndarray, "np_empty": np.empty}
+        _core.bridge_Register(id(hooks))  # type: ignore[union-attr]
+        _met.add("numpy")
+
+
+def _forget() -> None:
+    """Leave the extension alone in a forked child: Go's threads do not survive a fork."""
+    global _core, reason
+    _core, reason = None, "this process was forked from one that had loaded goflat"
+
+
+if _core is not None:
+    _first_hooks = {"resolve": _resolve, "refuse_out": _refuse_out, "wrap": _wrap}
+    _core.bridge_Register(id(_first_hooks))
+    os.register_at_fork(after_in_child=_forget)
+else:
+    warnings.warn(f"goflat runs in pure Python, on torch.cat and numpy.concatenate: {reason}", stacklevel=2)
