@@ -24,11 +24,11 @@ func (p *Plan) verify(entries []Entry, outs []View) error {
 	last := -1
 	for i := range p.Segments {
 		s := &p.Segments[i]
-		if rank := s.Batch*p.Layout.NumKeys + s.Entry/p.Layout.Batches; rank >= last {
-			last = rank
-		} else {
+		rank := s.Batch*p.Layout.NumKeys + s.Entry/p.Layout.Batches
+		if rank < last {
 			return fmt.Errorf("segment %d is out of order", i)
 		}
+		last = rank
 		if err := p.verifySegment(s, entries, outs); err != nil {
 			return fmt.Errorf("segment %d: %w", i, err)
 		}
@@ -48,7 +48,7 @@ func (p *Plan) verify(entries []Entry, outs []View) error {
 // verifySegment checks a segment by itself: its numbers, and that it stays
 // inside its entry and its output.
 func (p *Plan) verifySegment(s *Segment, entries []Entry, outs []View) error {
-	if s.Batch != s.Entry%p.Layout.Batches || s.Bytes < p.Layout.DType.ElemBytes() || len(s.Axes) > MaxAxes {
+	if s.Batch != s.Entry%p.Layout.Batches || s.Bytes < 1 || s.Bytes%p.Layout.DType.ElemBytes() != 0 || len(s.Axes) > MaxAxes {
 		return fmt.Errorf("batch, bytes or axes of %+v", *s)
 	}
 	from, srcEnd, to, dstEnd := s.reach()
