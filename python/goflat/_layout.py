@@ -134,7 +134,11 @@ def describe(table: Features, dim: Any) -> Layout:
     row_shape = shapes[model][:axis] + shapes[model][axis + 1 :]
     _check(table, shapes, row_shape, axis, table.grid[model].dtype)
     extents = tuple(0 if shape == (0,) else shape[axis] for shape in shapes)
-    rows = {key: extents[k * table.batches :][: table.batches] for k, key in enumerate(table.keys)}
+    starts = range(0, len(extents), table.batches)
+    rows = {
+        key: extents[start : start + table.batches]
+        for key, start in zip(table.keys, starts, strict=True)
+    }
     devices = tuple(device_of(entry) for entry in table.grid[: table.batches])
     dtype = table.grid[model].dtype
     return Layout(table.keys, table.batches, rows, row_shape, dtype, devices, axis)

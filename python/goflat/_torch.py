@@ -134,9 +134,15 @@ class Plain:
         return entry.to(dtype)
 
     def concat(self, entries: list[Any], dim: int, out: Any, shape: tuple[int, ...]) -> Tensor:
-        """Join with `torch.cat`; left alone it would keep channels_last."""
+        """Join with `torch.cat`; without `out` it would keep channels_last."""
         out = entries[0].new_empty(shape) if out is None else out
-        return torch.cat(entries, dim, out=out)
+        try:
+            torch.cat(entries, dim, out=out)
+        except NotImplementedError:  # no copy kernel, as for strided uint4: move plain bytes
+            same_size = {1: torch.uint8, 2: torch.int16}[out.element_size()]
+            parts = [entry.view(same_size) for entry in entries]
+            torch.cat(parts, dim, out=out.view(same_size))
+        return out  # type: ignore[no-any-return]
 
     def piece(self, buffer: Tensor, dim: int, start: int, shape: tuple[int, ...]) -> Tensor:
         """Return a tensor of its own over the memory of `buffer`.
@@ -291,6 +297,7 @@ def traced(features: Any, dim: int, out: Any, dtype: Any, packed: bool) -> Flat[
 def _cat(entries: list[Tensor], dim: int, out: Tensor | None) -> Tensor:
     return torch.cat(entries, dim) if out is None else torch.cat(entries, dim, out=out)
 
+
 def is_plain_class(tensor: Tensor) -> bool:
     """Report whether `tensor` is a tensor or parameter itself, outside of torch.func."""
     return type(tensor) in _PLAIN and not torch._C._are_functorch_transforms_active()
@@ -314,7 +321,10 @@ def introduce() -> tuple[dict[str, Any], list[Any], list[Tensor]]:
             torch.zeros(4, 2, 3, dtype=torch.int16, device="cpu").transpose(0, 2)[1:],
         ]
         leaf = torch.zeros(3, device="cpu", requires_grad=True)
-        others = [torch.zeros(2, dtype=torch.complex64, device="cpu").conj(), torch.empty(2, device="meta")]
+        others = [
+            torch.zeros(2, dtype=torch.complex64, device="cpu").conj(),
+            torch.empty(2, device="meta"),
+        ]
         probes = [_probe(t, False) for t in (*plain[:1], *others[1:])] + [_probe(leaf, True)]
     hooks = {
         "tensor": torch.Tensor,
@@ -347,7 +357,16 @@ def attributes(tensor: Tensor) -> tuple[Any, ...]:
 
 
 # Families whose code and width say it all; the order keeps "uint" before "int" and "bfloat16" apart.
-_DLPACK_FAMILIES = (("uint", 1), ("int", 0), ("float16", 2), ("float32", 2), ("float64", 2), ("bfloat16", 4), ("complex", 5), ("bool", 6))
+_DLPACK_FAMILIES = (
+    ("uint", 1),
+    ("int", 0),
+    ("float16", 2),
+    ("float32", 2),
+    ("float64", 2),
+    ("bfloat16", 4),
+    ("complex", 5),
+    ("bool", 6),
+)
 _opaque_dtypes: list[torch.dtype] = []
 
 

@@ -1,0 +1,36 @@
+"""Fixtures and the rules of the suite: warnings are errors, slow tests are asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from goflat import _api
+from helpers import engines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: needs minutes or many GB; run with -m slow")
+    config.addinivalue_line("filterwarnings", "error")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.option.markexpr:
+        return
+    for item in items:
+        if "slow" in item.keywords:
+            item.add_marker(pytest.mark.skip(reason="slow: run with -m slow"))
+
+
+@pytest.fixture(params=engines.NAMES)
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Run the test once on each engine; the native one only where it has been built."""
+    chosen = engines.engine(request.param)
+    if chosen is None:
+        pytest.skip("the native extension is not built")
+    monkeypatch.setattr(_api, "_engine", chosen)
+    yield request.param
