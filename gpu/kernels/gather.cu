@@ -97,7 +97,7 @@ template <u32 LANES, u32 LOADS> DEVICE void copy_stretch(const Stretch &s, u32 l
     u8 *dst = s.dst + s.from;
     const u8 *src = s.src + s.from;
     const u32 tail_at = p.head + p.vectors * 16;
-    u8 first, last;
+    u8 first = 0, last = 0;
     if (lane < p.head)
         load(first, src + lane);
     if (lane < p.tail)

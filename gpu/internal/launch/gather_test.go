@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/goflat/goflat/flatten"
+	"github.com/goflat/goflat/gpu/internal/randjob"
 )
 
 // A move is contiguous bytes from one address to another.
@@ -332,67 +333,16 @@ func TestLargeStrides(t *testing.T) {
 	}
 }
 
-// randomView is a view of a shape with permuted, padded, reversed or expanded dims.
-func randomView(r *rand.Rand, shape []int64, expand bool) flatten.View {
-	v := flatten.View{Shape: shape}
-	if r.IntN(3) == 0 {
-		return v
-	}
-	v.Strides = make([]int64, len(shape))
-	step := int64(4)
-	for _, dim := range r.Perm(len(shape)) {
-		step *= 1 + int64(r.IntN(4))/3
-		v.Strides[dim] = step
-		if r.IntN(6) == 0 {
-			v.Strides[dim] = -step
-		}
-		if expand && r.IntN(8) == 0 {
-			v.Strides[dim] = 0
-		}
-		step *= max(shape[dim], 1)
-	}
-	return v
-}
-
-// randomJob plans random entries into random outputs.
-func randomJob(t *testing.T, r *rand.Rand) *Job {
-	t.Helper()
-	dtype := flatten.DType{Code: flatten.CodeFloat, Bits: 32, Lanes: 1}
-	keys, batches, dims := 1+r.IntN(5), 1+r.IntN(4), 1+r.IntN(5)
-	shape := make([]int64, dims)
-	for i := range shape {
-		shape[i] = 1 + int64(r.IntN(5))
-	}
-	dim := r.IntN(dims)
-	var entries []flatten.Entry
-	for range keys * batches {
-		s := slices.Clone(shape)
-		s[dim] = int64(r.IntN(6))
-		entries = append(entries, flatten.Entry{View: randomView(r, s, true), DType: dtype})
-	}
-	l, err := flatten.NewLayout(nil, batches, entries, dim)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var outs []flatten.View
-	if r.IntN(2) == 0 {
-		for b := range batches {
-			outs = append(outs, randomView(r, l.OutShape(b), false))
-		}
-	}
-	p, err := flatten.NewPlan(l, entries, outs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &Job{Plan: p, Multiprocessors: 1 + r.IntN(200)}
-}
-
 func TestRandomJobs(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))
 	for i := range 500 {
-		job := randomJob(t, r)
-		place(job, 1<<20, func() uint64 { return uint64(r.IntN(16)) })
+		random, err := randjob.New(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		job := &Job{Plan: random.Plan, Multiprocessors: 1 + r.IntN(200)}
+		place(job, 1<<24, func() uint64 { return uint64(r.IntN(16)) })
 		if !t.Run(fmt.Sprintf("seed %d job %d", seed, i), func(t *testing.T) { check(t, job) }) {
 			return
 		}

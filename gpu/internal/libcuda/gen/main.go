@@ -19,6 +19,7 @@ import (
 var packages = []string{
 	"gorgonia.org/cu",
 	"github.com/goflat/goflat/gpu",
+	"github.com/goflat/goflat/gpu/internal/cudatest",
 }
 
 func main() {

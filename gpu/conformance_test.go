@@ -1,0 +1,322 @@
+package gpu_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/goflat/goflat/flatten"
+	"github.com/goflat/goflat/gpu"
+	"github.com/goflat/goflat/gpu/internal/randjob"
+)
+
+// The suite below is run by everything that executes plans; what it expects is what
+// flatten.Apply does.
+
+// A buffer is the memory of an entry or an output, at a distance from an address that
+// is a multiple of 256, with guard bytes around it.
+type buffer struct {
+	all    []byte // guards included
+	lo, hi int    // the payload is all[lo:hi]
+	align  int    // address of the payload's first byte modulo 256
+}
+
+func (b *buffer) payload() []byte { return b.all[b.lo:b.hi] }
+
+// newBuffer returns n random bytes between guards of the given length.
+func newBuffer(r *rand.Rand, n int64, align, guard int) buffer {
+	b := buffer{all: make([]byte, int(n)+2*guard), lo: guard, hi: guard + int(n), align: align}
+	for i := range b.all {
+		b.all[i] = byte(r.Uint32())
+	}
+	return b
+}
+
+// A task is a plan and its memory.
+type task struct {
+	plan     *flatten.Plan
+	dst, src []buffer
+}
+
+// newTask makes memory for a plan. guard is how many bytes lie around each buffer; with
+// 0 the buffers end where their allocations do.
+func newTask(r *rand.Rand, plan *flatten.Plan, entries []flatten.Entry, outs []flatten.View, align func() int, guard int) *task {
+	l := plan.Layout
+	l.Devices = nil // all on the device that runs it
+	elem := l.DType.ElemBytes()
+	k := &task{plan: plan}
+	for b := range l.Batches {
+		n := l.BatchBytes(b)
+		if outs != nil {
+			lo, hi := outs[b].Span(elem)
+			n = hi - lo
+		}
+		k.dst = append(k.dst, newBuffer(r, n, align(), guard))
+	}
+	for e := range l.Rows {
+		n := l.Rows[e] * l.RowBytes()
+		if entries != nil {
+			lo, hi := entries[e].Span(elem)
+			n = hi - lo
+		}
+		k.src = append(k.src, newBuffer(r, n, align(), guard))
+	}
+	return k
+}
+
+// plainTask makes a task of contiguous uint8 entries.
+func plainTask(t *testing.T, r *rand.Rand, batches int, rows []int64, rowBytes int64, align func() int, guard int) *task {
+	t.Helper()
+	l := &flatten.Layout{
+		NumKeys: len(rows) / batches, Batches: batches, RowShape: []int64{rowBytes}, Rows: rows,
+		DType: flatten.DType{Code: flatten.CodeUint, Bits: 8, Lanes: 1},
+	}
+	p := new(flatten.Plan)
+	if err := p.BuildPlain(l); err != nil {
+		t.Fatal(err)
+	}
+	return newTask(r, p, nil, nil, align, guard)
+}
+
+// A runner executes a task, leaving in the task's buffers what memory holds afterwards.
+type runner func(t *testing.T, k *task)
+
+// verify runs a task and compares all memory, guards and entries included.
+func verify(t *testing.T, run runner, k *task) {
+	t.Helper()
+	dst, src := make([][]byte, len(k.dst)), make([][]byte, len(k.src))
+	want := make([]buffer, len(k.dst))
+	for b := range k.dst {
+		want[b] = k.dst[b]
+		want[b].all = slices.Clone(k.dst[b].all)
+		dst[b] = want[b].payload()
+	}
+	inputs := make([][]byte, len(k.src))
+	for e := range k.src {
+		inputs[e] = slices.Clone(k.src[e].all)
+		src[e] = k.src[e].payload()
+	}
+	flatten.Apply(dst, src, k.plan)
+	run(t, k)
+	for b := range want {
+		if i := firstDifference(k.dst[b].all, want[b].all); i >= 0 {
+			t.Fatalf("output %d, byte %d of %d: got %#x, want %#x", b, i-want[b].lo, want[b].hi-want[b].lo, k.dst[b].all[i], want[b].all[i])
+		}
+	}
+	for e := range inputs {
+		if !bytes.Equal(k.src[e].all, inputs[e]) {
+			t.Fatalf("entry %d changed", e)
+		}
+	}
+}
+
+// firstDifference returns where two equally long slices differ first, or -1.
+func firstDifference(a, b []byte) int {
+	if bytes.Equal(a, b) {
+		return -1
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return len(a)
+}
+
+func runCPU(_ *testing.T, k *task) {
+	dst, src := make([][]byte, len(k.dst)), make([][]byte, len(k.src))
+	for b := range k.dst {
+		dst[b] = k.dst[b].payload()
+	}
+	for e := range k.src {
+		src[e] = k.src[e].payload()
+	}
+	k.plan.Execute(dst, src, 2)
+}
+
+// gatherer is gpu.Gather on a device, or something that should do the same.
+type gatherer func(stream uintptr, plan *flatten.Plan, dst, src []uintptr) error
+
+// runOn returns a runner that gathers on a device.
+func runOn(device int, gather gatherer) runner {
+	return func(t *testing.T, k *task) {
+		t.Helper()
+		b := onDevice(t, device)
+		dst, src := b.placeAll(k.dst), b.placeAll(k.src)
+		b.must(gather(b.stream, k.plan, payloads(k.dst, dst), payloads(k.src, src)))
+		b.wait()
+		b.readAll(k.dst, dst)
+		b.readAll(k.src, src)
+	}
+}
+
+// placeAll copies buffers to the device and returns where each begins. A few get an
+// allocation each, so that one may end where its allocation does; many share one.
+func (b *bench) placeAll(buffers []buffer) []uintptr {
+	b.t.Helper()
+	at := make([]uintptr, len(buffers))
+	if len(buffers) <= 64 {
+		for i := range buffers {
+			front := buffers[i].front()
+			at[i] = b.alloc(append(make([]byte, front), buffers[i].all...)) + uintptr(front)
+		}
+		return at
+	}
+	var together []byte
+	offsets := make([]int, len(buffers))
+	for i := range buffers {
+		together = append(together, make([]byte, (256-len(together)%256)%256+buffers[i].front())...)
+		offsets[i] = len(together)
+		together = append(together, buffers[i].all...)
+	}
+	base := b.alloc(together)
+	for i := range at {
+		at[i] = base + uintptr(offsets[i])
+	}
+	return at
+}
+
+// front returns how many bytes must lie between an address that is a multiple of 256
+// and the buffer for its payload to be aligned as it wants.
+func (b *buffer) front() int { return ((b.align-b.lo)%256 + 256) % 256 }
+
+func (b *bench) readAll(buffers []buffer, at []uintptr) {
+	b.t.Helper()
+	for i := range buffers {
+		b.read(buffers[i].all, at[i])
+	}
+}
+
+func payloads(buffers []buffer, at []uintptr) []uintptr {
+	addresses := make([]uintptr, len(buffers))
+	for i := range buffers {
+		addresses[i] = at[i] + uintptr(buffers[i].lo)
+	}
+	return addresses
+}
+
+func TestConformanceCPU(t *testing.T) { conform(t, runCPU) }
+
+func TestConformanceGather(t *testing.T) {
+	for device := range numDevices(t) {
+		t.Run(fmt.Sprintf("device %d", device), func(t *testing.T) {
+			conform(t, runOn(device, func(stream uintptr, plan *flatten.Plan, dst, src []uintptr) error {
+				return gpu.Gather(device, stream, plan, dst, src)
+			}))
+		})
+	}
+}
+
+func TestConformanceReference(t *testing.T) {
+	gather, unload, err := gpu.LoadReference(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unload()
+	conform(t, runOn(0, gather))
+}
+
+func aligned() int { return 0 }
+
+// conform is the suite.
+func conform(t *testing.T, run runner) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	anyhow := func() int { return r.IntN(256) }
+
+	t.Run("random", func(t *testing.T) {
+		for i := range 150 {
+			j, err := randjob.New(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			k := newTask(r, j.Plan, j.Entries, j.Outs, anyhow, 32*r.IntN(2))
+			if !t.Run(fmt.Sprint(i), func(t *testing.T) { verify(t, run, k) }) {
+				t.Fatalf("seed %d: %+v", seed, *j.Plan.Layout)
+			}
+		}
+	})
+	t.Run("alignments", func(t *testing.T) {
+		for dst := range 16 {
+			for src := range 16 {
+				pair := []int{dst, src}
+				next := func() int { pair = append(pair[1:], pair[0]); return pair[len(pair)-1] }
+				for _, n := range []int64{1, 15, 16, 17, 33, 600, 5000} {
+					k := plainTask(t, r, 1, []int64{n}, 1, next, 0)
+					if !t.Run(fmt.Sprintf("%d bytes dst+%d src+%d", n, dst, src), func(t *testing.T) { verify(t, run, k) }) {
+						return
+					}
+				}
+			}
+		}
+	})
+	t.Run("long and misaligned", func(t *testing.T) {
+		for _, align := range []int{0, 1, 8, 13} {
+			next := func() int { align ^= 5; return align }
+			verify(t, run, plainTask(t, r, 2, []int64{200_001, 99_999, 100_003, 65_536}, 3, next, 0))
+		}
+	})
+	t.Run("ragged", func(t *testing.T) {
+		rows := make([]int64, 16*8)
+		for i := range rows {
+			rows[i] = int64(r.IntN(40))
+		}
+		verify(t, run, plainTask(t, r, 8, rows, 1040, aligned, 16))
+	})
+	t.Run("one long and many tiny", func(t *testing.T) {
+		rows := append(slices.Repeat([]int64{1}, 3000), 90_000)
+		verify(t, run, plainTask(t, r, 1, rows, 61, anyhow, 0))
+	})
+	t.Run("nothing", func(t *testing.T) {
+		verify(t, run, plainTask(t, r, 4, make([]int64, 8), 4, aligned, 16))
+		verify(t, run, plainTask(t, r, 4, []int64{1, 2, 3, 4}, 0, aligned, 16))
+	})
+	t.Run("70000 batches", func(t *testing.T) {
+		verify(t, run, plainTask(t, r, 70_000, slices.Repeat([]int64{1}, 70_000), 3, aligned, 0))
+	})
+	t.Run("70000 keys", func(t *testing.T) {
+		verify(t, run, plainTask(t, r, 1, slices.Repeat([]int64{1}, 70_000), 5, aligned, 0))
+	})
+	t.Run("2^22+1 segments", func(t *testing.T) {
+		if testing.Short() || testing.CoverMode() != "" {
+			t.Skip("takes seconds")
+		}
+		verify(t, run, manySegments(t, r))
+	})
+	t.Run("dim 1", func(t *testing.T) {
+		for _, inner := range []int64{1, 7, 49, 1000} {
+			verify(t, run, dimTask(t, r, inner, anyhow))
+		}
+	})
+}
+
+// manySegments is a task of 2^22+1 segments of one byte each, whose entries share four
+// buffers' memory, so that only the plan is large.
+func manySegments(t *testing.T, r *rand.Rand) *task {
+	t.Helper()
+	const n = 1<<22 + 1
+	k := plainTask(t, r, 1, []int64{n}, 1, aligned, 0)
+	segments := make([]flatten.Segment, n)
+	for i := range segments {
+		segments[i] = flatten.Segment{Dst: int64(i), Src: int64(n - 1 - i), Bytes: 1}
+	}
+	k.plan.Segments = segments
+	return k
+}
+
+// dimTask is a task along dim 1 of entries of shape (30, rows, inner), of 4 bytes.
+func dimTask(t *testing.T, r *rand.Rand, inner int64, align func() int) *task {
+	t.Helper()
+	l := &flatten.Layout{
+		NumKeys: 3, Batches: 2, Dim: 1, RowShape: []int64{30, inner}, Rows: []int64{3, 0, 5, 2, 1, 7},
+		DType: flatten.DType{Code: flatten.CodeFloat, Bits: 32, Lanes: 1},
+	}
+	p := new(flatten.Plan)
+	if err := p.BuildPlain(l); err != nil {
+		t.Fatal(err)
+	}
+	return newTask(r, p, nil, nil, align, 16)
+}

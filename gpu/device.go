@@ -1,0 +1,158 @@
+package gpu
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"gorgonia.org/cu"
+
+	"github.com/goflat/goflat/gpu/internal/launch"
+	"github.com/goflat/goflat/gpu/kernels"
+)
+
+// minCapability is the oldest compute capability that the PTX targets and that takes
+// 32,764 bytes of kernel parameters.
+const minCapability = 7
+
+// A device is what goflat keeps on one device, from the first gather there to the end
+// of the process: a reference to the primary context, and the kernels loaded into it.
+// A program that resets the device in between takes both away and must not gather again.
+type device struct {
+	ordinal int
+	loading sync.Mutex
+	loaded  atomic.Pointer[loaded]
+}
+
+// loaded is a device in use. It does not change.
+type loaded struct {
+	context         uintptr // CUcontext
+	multiprocessors int
+	functions       [launch.NumKernels]uintptr // CUfunction
+}
+
+var devices = sync.OnceValues(func() ([]device, error) {
+	n, err := NumDevices()
+	all := make([]device, n)
+	for i := range all {
+		all[i].ordinal = i
+	}
+	return all, err
+})
+
+// use returns a device ready for launches; the first call loads it. An error is not
+// kept: the next call tries again.
+func use(ordinal int) (*loaded, error) {
+	all, err := devices()
+	if err != nil {
+		return nil, err
+	}
+	if ordinal < 0 || ordinal >= len(all) {
+		return nil, &UnavailableError{
+			Why:    fmt.Sprintf("there is no device %d", ordinal),
+			Advice: fmt.Sprintf("use one of the %d that this process sees", len(all)),
+		}
+	}
+	return all[ordinal].use()
+}
+
+func (d *device) use() (*loaded, error) {
+	if l := d.loaded.Load(); l != nil {
+		return l, nil
+	}
+	d.loading.Lock()
+	defer d.loading.Unlock()
+	if l := d.loaded.Load(); l != nil {
+		return l, nil
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	err := relaxed(func() error {
+		l, err := load(d.ordinal)
+		if err == nil {
+			d.loaded.Store(l)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("load kernels on device %d: %w", d.ordinal, err)
+	}
+	return d.loaded.Load(), nil
+}
+
+// load retains a device's primary context and loads the kernels into it, or leaves
+// nothing behind.
+func load(ordinal int) (l *loaded, err error) {
+	dev, err := cu.GetDevice(ordinal)
+	if err != nil {
+		return nil, failure("cuDeviceGet", err)
+	}
+	l = new(loaded)
+	if l.multiprocessors, err = inspect(dev); err != nil {
+		return nil, err
+	}
+	context, err := dev.RetainPrimaryCtx()
+	if err != nil {
+		return nil, failure("cuDevicePrimaryCtxRetain", err)
+	}
+	l.context = contextHandle(context)
+	if err := l.loadKernels(); err != nil {
+		_ = dev.ReleasePrimaryCtx() // the first failure is the one to report
+		return nil, err
+	}
+	return l, nil
+}
+
+// inspect returns a device's number of multiprocessors, and refuses devices that
+// cannot run the kernels.
+func inspect(dev cu.Device) (multiprocessors int, err error) {
+	major, err := dev.Attribute(cu.ComputeCapabilityMajor)
+	if err != nil {
+		return 0, failure("cuDeviceGetAttribute", err)
+	}
+	if major < minCapability {
+		return 0, &UnavailableError{
+			Why:    fmt.Sprintf("device %d has compute capability %d.x, goflat needs %d.0", int(dev), major, minCapability),
+			Advice: "use a device of the Volta generation or later",
+		}
+	}
+	multiprocessors, err = dev.Attribute(cu.MultiprocessorCount)
+	return multiprocessors, failure("cuDeviceGetAttribute", err)
+}
+
+// loadKernels fills functions. If it fails, the context is as before.
+func (l *loaded) loadKernels() error {
+	s, err := enter(l.context)
+	if err != nil {
+		return err
+	}
+	module, err := cu.LoadData(kernels.Gather)
+	if err != nil {
+		return s.leave(failure("cuModuleLoadData", err))
+	}
+	if err = l.findFunctions(module); err != nil {
+		_ = module.Unload()
+	}
+	return s.leave(err)
+}
+
+func (l *loaded) findFunctions(module cu.Module) error {
+	for k := range launch.NumKernels {
+		f, err := module.Function(k.String())
+		if err != nil {
+			return failure("cuModuleGetFunction", err)
+		}
+		// Where modules load lazily, asking for an attribute loads the kernel now, under
+		// the relaxed capture mode, rather than at its first launch.
+		threads, err := f.Attribute(cu.FnMaxThreadsPerBlock)
+		if err != nil {
+			return failure("cuFuncGetAttribute", err)
+		}
+		if threads < int(k.Threads()) {
+			return fmt.Errorf("kernel %v runs %d threads a block, want %d", k, threads, k.Threads())
+		}
+		l.functions[k] = functionHandle(f)
+	}
+	return nil
+}

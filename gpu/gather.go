@@ -1,0 +1,114 @@
+package gpu
+
+// #include "launch.h"
+import "C"
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"unsafe"
+
+	"github.com/goflat/goflat/flatten"
+	"github.com/goflat/goflat/gpu/internal/launch"
+)
+
+// Gather moves the bytes of a plan's batches that live on one CUDA device, as
+// [flatten.Apply] would, in one launch if the job is ordinary and in a few if it is
+// large or mixed. It returns once the launches are enqueued.
+//
+// dst has one address a batch and src one an entry: those of the lowest bytes that the
+// views touch, from which the plan's offsets count. Addresses that belong to batches
+// elsewhere are not looked at; a layout without devices is all on this one. stream is
+// the caller's CUstream, of the device's primary context (a cudaStream_t is the same);
+// 0 and 1 are the legacy default stream, 2 is the thread's own.
+//
+// The caller keeps the memory alive until the stream has passed this point, and makes
+// sure that nothing else writes the entries or touches the outputs until then.
+//
+// Gather does not allocate, neither here (once warm) nor on the device, does not wait
+// for the device, and may be captured into a CUDA graph, which then holds the
+// addresses. It leaves the thread's current context as it was. Errors are an
+// [UnavailableError] or a launch's [Error]; after the latter the outputs are undefined.
+func Gather(device int, stream uintptr, plan *flatten.Plan, dst, src []uintptr) error {
+	if len(plan.Segments) == 0 {
+		return nil
+	}
+	if l := plan.Layout; len(dst) != l.Batches || len(src) != len(l.Rows) {
+		return fmt.Errorf("gather: got %d output and %d entry addresses, want %d and %d", len(dst), len(src), l.Batches, len(l.Rows))
+	}
+	on, err := use(device)
+	if err != nil {
+		return err
+	}
+	return gatherOn(on, device, stream, plan, dst, src)
+}
+
+func gatherOn(on *loaded, device int, stream uintptr, plan *flatten.Plan, dst, src []uintptr) error {
+	g := takeGather()
+	defer g.putBack()
+	g.on, g.stream = on, stream
+	g.job = launch.Job{
+		Plan: plan, Dst: dst, Src: src,
+		Device:          flatten.Device{Type: flatten.DeviceCUDA, Index: int32(device)},
+		Multiprocessors: on.multiprocessors,
+	}
+	return g.run()
+}
+
+// A gather is the memory of one call of Gather, used again by later ones.
+type gather struct {
+	tables launch.Gather
+	job    launch.Job
+	on     *loaded
+	stream uintptr
+	launch func(*launch.Launch) error // g.enqueue, made once
+	next   *gather                    // in the list of idle ones
+}
+
+// run enqueues the job's launches with the device's context current.
+func (g *gather) run() error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	s, err := enter(g.on.context)
+	if err != nil {
+		return err
+	}
+	return s.leave(g.tables.Run(&g.job, g.launch))
+}
+
+func (g *gather) enqueue(l *launch.Launch) error {
+	err := check(C.goflat_launch(C.uintptr_t(g.on.functions[l.Kernel]), C.uint32_t(l.Blocks), C.uint32_t(l.Kernel.Threads()),
+		C.uintptr_t(g.stream), unsafe.Pointer(&l.Table[0])))
+	if err != nil {
+		return fmt.Errorf("launch %v (%d blocks): %w", l.Kernel, l.Blocks, err)
+	}
+	return nil
+}
+
+// idle are the gathers between calls: as many as ever ran at once. A sync.Pool would
+// drop them at every garbage collection.
+var idle struct {
+	sync.Mutex
+	first *gather
+}
+
+func takeGather() *gather {
+	idle.Lock()
+	defer idle.Unlock()
+	g := idle.first
+	if g == nil {
+		g = new(gather)
+		g.launch = g.enqueue
+		return g
+	}
+	idle.first = g.next
+	return g
+}
+
+func (g *gather) putBack() {
+	g.job, g.on = launch.Job{}, nil // hold nothing of the caller's
+	idle.Lock()
+	defer idle.Unlock()
+	g.next, idle.first = idle.first, g
+}
