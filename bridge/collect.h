@@ -61,6 +61,9 @@ typedef struct {
   int32_t dtype, device_type, device_index;  // torch's own numbers
 } gf_quick;
 int gf_quick_read(PyObject *tensor, gf_quick *q);                                      // 1 if read
+int gf_quick_tensor(const gf_quick *q, gf_dl_tensor *t);        // 1 if DLPack's words for q are known
+void gf_quick_note(const gf_quick *q, const gf_dl_tensor *t);  // learns them from the same tensor read both ways
+int gf_quick_watched(void);                                    // 1 yes, 0 no, -1 unknown
 PyObject *gf_quick_make(const gf_quick *like, int64_t ndim, const int64_t *shape);     // NULL: use torch.empty
 int gf_learn_shims(PyObject *tensors);  // 0: none work here, 1: reading works, 2: making too
 

@@ -184,8 +184,17 @@ static PyObject *finished(gf_job *job, int64_t batch) {
   return PyObject_CallFunctionObjArgs(gf_hooks.wrap, (PyObject *)job->objects[0], out, NULL);
 }
 
+// The keys of an exact dict without making an iterator.
+static PyObject *dict_keys(PyObject *dict) {
+  PyObject *keys = PyTuple_New(PyDict_GET_SIZE(dict)), *key;
+  Py_ssize_t pos = 0;
+  for (Py_ssize_t k = 0; keys != NULL && PyDict_Next(dict, &pos, &key, NULL); k++) PyTuple_SET_ITEM(keys, k, Py_NewRef(key));
+  return keys;
+}
+
 static PyObject *keys_of(gf_job *job) {
   PyObject *features = job->features;
+  if (PyDict_CheckExact(features)) return dict_keys(features);
   if (!PyDict_Check(features)) features = PyList_Check(features) ? PyList_GET_ITEM(features, 0) : PyTuple_GET_ITEM(features, 0);
   return PySequence_Tuple(features);
 }
@@ -194,10 +203,42 @@ static PyObject *keys_of(gf_job *job) {
 
 static int all_on_one_device(const gf_job *job) { return job->arrays_len == 1; }
 
+// dtype and device of the last torch result: torch has one object per dtype, and makes a new one per question for devices.
+static struct {
+  int32_t dtype, device_type, device_index;
+  PyObject *dtype_object, *device_object;
+} last;
+
+static int is_last(const gf_job *job) {
+  return last.device_object != NULL && job->quick && job->quick_dtype == last.dtype &&
+         job->quick_device_type == last.device_type && job->quick_device_index == last.device_index;
+}
+
+static PyObject *dtype_of(gf_job *job) {
+  return is_last(job) ? Py_NewRef(last.dtype_object) : PyObject_GetAttr(job->outs[0], name_dtype);
+}
+
+static PyObject *device_of(gf_job *job) {
+  return is_last(job) ? Py_NewRef(last.device_object) : PyObject_GetAttr(job->outs[0], name_device);
+}
+
+static void remember(gf_job *job) {
+  if (!job->quick || is_last(job)) return;
+  PyObject *dtype = dtype_of(job), *device = device_of(job);
+  if (dtype == NULL || device == NULL) {
+    PyErr_Clear();
+    Py_XDECREF(dtype), Py_XDECREF(device);
+    return;
+  }
+  last.dtype = job->quick_dtype, last.device_type = job->quick_device_type, last.device_index = job->quick_device_index;
+  Py_XSETREF(last.dtype_object, dtype);
+  Py_XSETREF(last.device_object, device);
+}
+
 // One device for all batches, a tuple of one per batch, or None where arrays have no such attribute.
 static PyObject *devices_of(gf_job *job) {
   if (job->kind != GF_KIND_TORCH) return Py_NewRef(Py_None);
-  if (all_on_one_device(job) || job->outs_len != job->batches) return PyObject_GetAttr(job->outs[0], name_device);
+  if (all_on_one_device(job) || job->outs_len != job->batches) return device_of(job);
   PyObject *devices = PyTuple_New(job->outs_len);
   for (int64_t b = 0; devices != NULL && b < job->outs_len; b++) {
     PyObject *device = PyObject_GetAttr(job->outs[b], name_device);
@@ -214,7 +255,7 @@ static PyObject *layout_of(gf_job *job, int32_t row_dims, const int64_t *row_sha
       PyBytes_FromStringAndSize((const char *)job->rows, job->entries * (Py_ssize_t)sizeof *job->rows),
       PyLong_FromLongLong(job->dim),
       shape_tuple(row_dims, row_shape),
-      PyObject_GetAttr(job->outs[0], name_dtype),
+      dtype_of(job),
       devices_of(job),
   };
   enum { COUNT = sizeof parts / sizeof *parts };
@@ -230,6 +271,7 @@ static PyObject *layout_of(gf_job *job, int32_t row_dims, const int64_t *row_sha
 static int set_layout(gf_job *job, int32_t row_dims, const int64_t *row_shape) {
   PyObject *result = job->result;
   if (PyList_CheckExact(result)) return 0;
+  remember(job);
   PyObject *layout = layout_of(job, row_dims, row_shape);
   int rc = layout == NULL ? -1 : PyObject_SetAttr(result, name_layout, layout);
   Py_XDECREF(layout);

@@ -70,6 +70,8 @@ int gf_is_plain(gf_job *job, PyObject *tensor) {
 }
 
 int gf_is_watched(void) {
+  int quick = gf_quick_watched();
+  if (quick >= 0) return quick;
   Py_ssize_t count = gf_hooks.watchers == NULL ? 0 : PyTuple_GET_SIZE(gf_hooks.watchers);
   for (Py_ssize_t i = 0; i < count; i++)
     if (says_yes(PyTuple_GET_ITEM(gf_hooks.watchers, i))) return 1;

@@ -255,14 +255,21 @@ static int put_quick(gf_job *job, int64_t e, PyObject *tensor) {
   return 1;
 }
 
-// Remembers torch's own numbers for the first entry, which put_quick compares with.
-static void start_quick(gf_job *job, PyObject *tensor) {
+// Reads the first torch entry of a job, and remembers torch's own numbers for it, which put_quick compares with.
+static int read_first(gf_job *job, PyObject *tensor, gf_view *v) {
   gf_quick q;
+  job->api = gf_exchange_of(Py_TYPE(tensor));
   job->quick = gf_quick_read(tensor, &q);
-  if (!job->quick) return;
+  if (!job->quick) return read_tensor(tensor, job->api, v);
   job->quick_dtype = q.dtype;
   job->quick_device_type = q.device_type;
   job->quick_device_index = q.device_index;
+  v->kind = GF_KIND_TORCH;
+  v->strides_in_bytes = 0;
+  if (gf_quick_tensor(&q, &v->tensor)) return 0;
+  int rc = read_tensor(tensor, job->api, v);
+  if (rc == 0) gf_quick_note(&q, &v->tensor);
+  return rc;
 }
 
 // Makes v the entry that all others are compared with.
@@ -339,11 +346,8 @@ int gf_read_entry(gf_job *job, int64_t e, PyObject *object) {
   if (type == (PyTypeObject *)gf_hooks.tensor && gf_is_plain(job, object)) {
     job->objects[e] = Py_NewRef(object);
     if (put_quick(job, e, object)) return GF_DONE;
-    if (job->arrays_len == 0) {
-      job->api = gf_exchange_of(type);
-      start_quick(job, object);
-    }
-    if (read_tensor(object, gf_exchange_of(type), &view) != 0) rc = gf_raise(job);
+    int read = job->arrays_len == 0 ? read_first(job, object, &view) : read_tensor(object, gf_exchange_of(type), &view);
+    if (read != 0) rc = gf_raise(job);
   } else if (type == (PyTypeObject *)gf_hooks.ndarray) {
     job->objects[e] = Py_NewRef(object);
     rc = read_ndarray(object, &view, 0);

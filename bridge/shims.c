@@ -22,6 +22,8 @@ static struct {
   int (*free)(handle);
   int (*to_object)(handle, void *, void **);  // since torch 2.15
   PyObject *(*wrap)(const void *);            // THPVariable_Wrap(const at::TensorBase &), before
+  int64_t (*modes)(void);                     // c10::impl::TorchDispatchModeTLS::stack_len()
+  void *const *(*tracing)(void);              // torch::jit::tracer::getTracingState(): a shared_ptr, empty if none
 } torch;
 
 static const struct {
@@ -51,12 +53,48 @@ static int find_all(void) {
   }
   torch.to_object = (int (*)(handle, void *, void **))symbol("libtorch_cpu.so", "torch_tensor_to_pyobject");
   torch.wrap = (PyObject * (*)(const void *)) symbol("libtorch_python.so", "_Z16THPVariable_WrapRKN2at10TensorBaseE");
+  torch.modes = (int64_t (*)(void))symbol("libc10.so", "_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv");
+  torch.tracing = (void *const *(*)(void))symbol("libtorch_cpu.so", "_ZN5torch3jit6tracer15getTracingStateEv");
   return 1;
+}
+
+// Are dispatch modes or a tracer active? -1: these functions are not to be had, ask Python.
+int gf_quick_watched(void) {
+  if (torch.modes == NULL || torch.tracing == NULL) return -1;
+  return torch.modes() > 0 || *torch.tracing() != NULL;
 }
 
 static int read_handle(handle h, gf_quick *q) {
   return torch.data_ptr(h, &q->data) || torch.sizes(h, &q->sizes) || torch.strides(h, &q->strides) || torch.ndim(h, &q->ndim) ||
          torch.dtype(h, &q->dtype) || torch.device_type(h, &q->device_type) || torch.device_index(h, &q->device_index);
+}
+
+// DLPack's words for torch's own numbers, noted as tensors come by.
+enum { GF_NOTES = 32 };
+static struct {
+  int32_t dtype, device_type;
+  gf_dl_dtype dl_dtype;
+  int32_t dl_device_type;
+} notes[GF_NOTES];
+static int notes_len;
+
+void gf_quick_note(const gf_quick *q, const gf_dl_tensor *t) {
+  if (notes_len < GF_NOTES) {
+    notes[notes_len].dtype = q->dtype, notes[notes_len].device_type = q->device_type;
+    notes[notes_len].dl_dtype = t->dtype, notes[notes_len].dl_device_type = t->device.type;
+    notes_len++;
+  }
+}
+
+int gf_quick_tensor(const gf_quick *q, gf_dl_tensor *t) {
+  for (int i = 0; i < notes_len; i++)
+    if (notes[i].dtype == q->dtype && notes[i].device_type == q->device_type) {
+      int32_t index = q->device_index < 0 ? 0 : q->device_index;
+      *t = (gf_dl_tensor){.data = q->data, .device = {notes[i].dl_device_type, index}, .ndim = (int32_t)q->ndim,
+                          .dtype = notes[i].dl_dtype, .shape = q->sizes, .strides = q->strides};
+      return 1;
+    }
+  return 0;
 }
 
 int gf_quick_read(PyObject *tensor, gf_quick *q) { return can_read && read_handle(gf_tensor_handle(tensor), q) == 0; }

@@ -35,24 +35,41 @@ else:
     reason = ""  # why calls do not enter the extension; empty where they do
 
 # Statuses and flags of bridge/job.h.
-DONE, _GRAD, _FALLBACK, _NORMALISE = range(4)
-ONE_KEY, _PACKED, _NO_GRAD = 1, 2, 4
+_DONE, _GRAD, _FALLBACK, _NORMALISE = range(4)
+_ONE_KEY, _PACKED, _NO_GRAD = 1, 2, 4
+
+
+def available() -> bool:
+    """Report whether calls enter the extension in this process."""
+    return _core is not None
 
 
 def flatten(features: Any, outs: Any, dim: Any, packed: bool) -> Flat[Any]:
     """Join the entries of each batch; takes and returns what `_fallback.flatten` does."""
-    flat = None
-    if _core is not None and type(dim) is int:
-        flat = _flatten(features, _listed(outs, packed), dim, packed, 0)
-    return _fallback.flatten(features, outs, dim, packed) if flat is None else flat
+    if outs is None and not packed and type(dim) is int and _core is not None:
+        flat: Flat[Any] = Flat()
+        try:
+            if _core.bridge_Flatten(id(features), 0, id(flat), dim, 0) == _DONE and flat:
+                return flat
+        except RuntimeError as error:
+            raise _error(str(error), features, 0) from None
+    return _flatten(features, outs, dim, packed)
 
 
-def run(features: Any, outs: list[Any] | None, result: list[Any], dim: int, flags: int = 0) -> int:
-    """Enter the extension once: DONE, or another status with `result` untouched.
+def cat(tensors: Any, dim: Any) -> Any:
+    """Join `tensors` into one; None where `flatten` has to be asked, whatever the reason."""
+    if type(dim) is not int or _core is None:
+        return None
+    result: list[Any] = []
+    return result[0] if _run(tensors, None, result, dim, _ONE_KEY) == _DONE and result else None
+
+
+def _run(features: Any, outs: list[Any] | None, result: list[Any], dim: int, flags: int = 0) -> int:
+    """Enter the extension once: _DONE, or another status with `result` untouched.
 
     Parameters
     ----------
-    features : dict of list, list of dict, or with ``ONE_KEY`` list of array
+    features : dict of list, list of dict, or with ``_ONE_KEY`` list of array
         Other containers are not understood and give a status.
     outs : list of array or None
         Where to write; None for new arrays.
@@ -70,26 +87,32 @@ def run(features: Any, outs: list[Any] | None, result: list[Any], dim: int, flag
         given = 0 if outs is None else id(outs)
         status: int = _core.bridge_Flatten(id(features), given, id(result), dim, flags)  # type: ignore[union-attr]
     except RuntimeError as error:
-        text = str(error)
-    else:
-        return status
-    raise _error(text, features, flags)
+        raise _error(str(error), features, flags) from None
+    return status
 
 
-def _flatten(features: Any, outs: Any, dim: int, packed: bool, flags: int) -> Flat[Any] | None:
+def _flatten(features: Any, outs: Any, dim: Any, packed: bool) -> Flat[Any]:
+    """Do a job that is not the plain one: `out=`, packed, autograd, unusual containers or arrays."""
+    flat = None
+    if _core is not None and type(dim) is int:
+        flat = _attempt(features, _listed(outs, packed), dim, packed, 0)
+    return _fallback.flatten(features, outs, dim, packed) if flat is None else flat
+
+
+def _attempt(features: Any, outs: Any, dim: int, packed: bool, flags: int) -> Flat[Any] | None:
     """Return the result, or None where the fall-back has to do it."""
     if isinstance(outs, tuple):
         return None
     flat: Flat[Any] = Flat()
     containers = _as_dict(features) if isinstance(features, Features) else features
-    status = run(containers, outs, flat, dim, flags | (_PACKED if packed else 0))
+    status = _run(containers, outs, flat, dim, flags | (_PACKED if packed else 0))
     if status == _NORMALISE and not isinstance(features, Features):
-        return _flatten(read(features), outs, dim, packed, flags)
+        return _attempt(read(features), outs, dim, packed, flags)
     if status == _GRAD and outs is None:
         return _differentiable(read(features), dim, packed)
-    if status != DONE or not flat:
+    if status != _DONE or not flat:
         return None
-    return _cut(flat, outs) if packed else flat
+    return _cut(flat) if packed else flat
 
 
 def _as_dict(table: Features) -> dict[Any, list[Any]]:
@@ -106,7 +129,7 @@ def _listed(outs: Any, packed: bool) -> list[Any] | tuple[()] | None:
     return list(outs) if isinstance(outs, list | tuple) else ()
 
 
-def _cut(flat: Flat[Any], outs: list[Any] | None) -> Flat[Any]:
+def _cut(flat: Flat[Any]) -> Flat[Any]:
     """Turn a result that is one buffer into one array per batch."""
     (buffer,), layout = flat, flat.layout
     arrays = arrays_of(Features((None,), 1, [buffer]))
@@ -132,7 +155,7 @@ def _differentiable(table: Features, dim: int, packed: bool) -> Flat[Any] | None
     layout = describe(table, dim)
 
     def join() -> list[Any]:
-        flat = _flatten(table, None, dim, packed, _NO_GRAD)
+        flat = _attempt(table, None, dim, packed, _NO_GRAD)
         if flat is None:
             raise _Decline
         return [*flat, flat.buffer] if packed else list(flat)
@@ -157,7 +180,7 @@ def _error(text: str, features: Any, flags: int) -> BaseException:
 
 
 def _keys(features: Any, flags: int) -> tuple[Any, ...]:
-    if flags & ONE_KEY:
+    if flags & _ONE_KEY:
         return tuple(range(len(features)))
     return tuple(features if isinstance(features, Mapping) else features[0])
 
