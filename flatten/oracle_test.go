@@ -95,6 +95,9 @@ func offset(v View, elem int64, index []int64) int64 {
 
 // eachIndex calls f with every index of a shape, in row-major order.
 func eachIndex(shape []int64, f func([]int64)) {
+	if (View{Shape: shape}).empty() {
+		return // at once, also where the other extents are huge
+	}
 	index := make([]int64, len(shape))
 	var walk func(dim int)
 	walk = func(dim int) {

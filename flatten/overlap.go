@@ -17,7 +17,8 @@ type Memory struct {
 // bytes, share a byte. Interleaved views, such as the even and the odd columns of
 // one buffer, share none although their ranges do; Overlap tells them apart
 // exactly. The problem is NP-hard in the number of strides that do not nest: a
-// pair that is not decided within a few milliseconds counts as overlapping.
+// pair that is not decided within a few milliseconds counts as overlapping. As for
+// View.Span, the views must have passed the checks of NewLayout or Build.
 func Overlap(a, b Memory, elemBytes int64) bool {
 	pa, pb := a.place(elemBytes), b.place(elemBytes)
 	return pa.meets(pb) && overlapExact(a, b, elemBytes)

@@ -1,0 +1,250 @@
+package flatten_test
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/goflat/goflat/flatten"
+)
+
+var float32s = flatten.DType{Code: flatten.CodeFloat, Bits: 32, Lanes: 1}
+
+// tensor is a contiguous float32 entry.
+func tensor(shape ...int64) flatten.Entry {
+	return flatten.Entry{View: flatten.View{Shape: shape}, DType: float32s, Device: flatten.Device{Type: flatten.DeviceCPU}}
+}
+
+func Example() {
+	features := [][][]string{
+		{{"a", "b"}, {"c", "d", "e"}}, // key "p2": batches 0 and 1
+		{{"f"}, {"g"}},                // key "p3"
+	}
+	flat, err := flatten.Slices([]string{"p2", "p3"}, features, 1)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(flat[0])
+	fmt.Println(flat[1])
+	// Output:
+	// [a b f]
+	// [c d e g]
+}
+
+func ExampleSlices() {
+	// Two keys of one batch; a row is three numbers.
+	features := [][][]float64{
+		{{1, 2, 3}},
+		{{4, 5, 6, 7, 8, 9}},
+	}
+	flat, err := flatten.Slices(nil, features, 3)
+	fmt.Println(flat, err)
+	_, err = flatten.Slices([]string{"p2", "p3"}, features, 2)
+	fmt.Println(err)
+	// Output:
+	// [[1 2 3 4 5 6 7 8 9]] <nil>
+	// goflat: shape: key "p2", batch 0: got 3 elements, want a multiple of 2
+}
+
+func ExampleSlicesInto() {
+	buffer := make([]int, 6) // both batches in one piece of memory
+	err := flatten.SlicesInto([][]int{buffer[:3], buffer[3:]}, nil, [][][]int{{{1, 2}, {3}}, {{4}, {5, 6}}}, 1)
+	fmt.Println(buffer, err)
+	// Output: [1 2 4 3 5 6] <nil>
+}
+
+func ExampleNewLayout() {
+	l, err := flatten.NewLayout([]string{"p2", "p3"}, 1, []flatten.Entry{tensor(2, 256, 7, 7), tensor(5, 256, 7, 7)}, 0)
+	fmt.Println(l, err)
+
+	_, err = flatten.NewLayout([]string{"p2", "p3"}, 1, []flatten.Entry{tensor(2, 256, 7, 7), tensor(5, 128, 7, 7)}, 0)
+	var shape *flatten.ShapeError
+	if errors.As(err, &shape) {
+		fmt.Println(shape.Name, "has", shape.Got)
+	}
+	fmt.Println(err)
+	// Output:
+	// 2 keys x 1 batches of float32, rows of (256, 7, 7) along dim 0 <nil>
+	// p3 has (5, 128, 7, 7)
+	// goflat: shape: key "p3", batch 0: got (5, 128, 7, 7), want (*, 256, 7, 7)
+}
+
+// layout has two keys and two batches, of 2, 3, 1 and 0 rows of two float32.
+func layout() *flatten.Layout {
+	l, err := flatten.NewLayout([]string{"p2", "p3"}, 2, []flatten.Entry{tensor(2, 2), tensor(3, 2), tensor(1, 2), tensor(0, 2)}, 0)
+	if err != nil {
+		panic(err)
+	}
+	return l
+}
+
+func ExampleLayout_Name() {
+	fmt.Println(layout().Name(1), (&flatten.Layout{}).Name(1))
+	// Output: p3 #1
+}
+
+func ExampleLayout_RowBytes() {
+	fmt.Println(layout().RowBytes())
+	// Output: 8
+}
+
+func ExampleLayout_BatchRows() {
+	fmt.Println(layout().BatchRows(0), layout().BatchRows(1))
+	// Output: 3 3
+}
+
+func ExampleLayout_BatchBytes() {
+	fmt.Println(layout().BatchBytes(0))
+	// Output: 24
+}
+
+func ExampleLayout_Bytes() {
+	fmt.Println(layout().Bytes())
+	// Output: 48
+}
+
+func ExampleLayout_Offsets() {
+	offsets := layout().Offsets(0)
+	for k := range 2 {
+		fmt.Printf("key %d has rows %d to %d\n", k, offsets[k], offsets[k+1])
+	}
+	// Output:
+	// key 0 has rows 0 to 2
+	// key 1 has rows 2 to 3
+}
+
+func ExampleLayout_AppendOffsets() {
+	l := layout()
+	all := make([]int64, 0, 6)
+	for b := range 2 {
+		all = l.AppendOffsets(all, b)
+	}
+	fmt.Println(all)
+	// Output: [0 2 3 0 3 3]
+}
+
+func ExampleLayout_OutShape() {
+	fmt.Println(layout().OutShape(0))
+	// Output: [3 2]
+}
+
+func ExampleLayout_EntryShape() {
+	fmt.Println(layout().EntryShape(1, 1))
+	// Output: [0 2]
+}
+
+func ExampleNewPlan() {
+	entries := []flatten.Entry{tensor(2, 2), tensor(3, 2)}
+	entries[1].Strides = []int64{16, 4} // every other row of a (6, 2) tensor
+	l, err := flatten.NewLayout(nil, 1, entries, 0)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	p, err := flatten.NewPlan(l, entries, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Print(p)
+	// Output:
+	// 2 keys x 1 batches of float32, rows of (2,) along dim 0
+	// entry 0 -> batch 0: src 0, dst 0, 16 bytes
+	// entry 1 -> batch 0: src 0, dst 16, 8 bytes, 3 x (src +16, dst +8)
+}
+
+func ExamplePlan_Build() {
+	l := layout()
+	entries := []flatten.Entry{tensor(2, 2), tensor(3, 2), tensor(1, 2), tensor(0, 2)}
+	// Both outputs are columns of one table of rows of 16 bytes.
+	out := flatten.View{Shape: []int64{3, 2}, Strides: []int64{16, 4}}
+	var p flatten.Plan
+	err := p.Build(l, entries, []flatten.View{out, out})
+	fmt.Println(p.Segments[0], err)
+	// Output: entry 0 -> batch 0: src 0, dst 0, 8 bytes, 2 x (src +8, dst +16) <nil>
+}
+
+// A program that plans again and again keeps the layout and the plan: then
+// planning allocates nothing.
+func ExamplePlan_BuildPlain() {
+	var call struct {
+		layout flatten.Layout
+		plan   flatten.Plan
+	}
+	for _, rows := range [][]int64{{2, 1}, {0, 3}} {
+		call.layout = flatten.Layout{NumKeys: 2, Batches: 1, RowShape: []int64{4}, Rows: rows, DType: float32s}
+		if err := call.plan.BuildPlain(&call.layout); err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(call.plan.Segments)
+	}
+	// Output:
+	// [entry 0 -> batch 0: src 0, dst 0, 32 bytes entry 1 -> batch 0: src 0, dst 32, 16 bytes]
+	// [entry 1 -> batch 0: src 0, dst 0, 48 bytes]
+}
+
+// plan moves two entries of one-byte elements.
+func plan() *flatten.Plan {
+	l := &flatten.Layout{NumKeys: 2, Batches: 1, Rows: []int64{3, 2}, DType: flatten.DType{Code: flatten.CodeUint, Bits: 8, Lanes: 1}}
+	p := new(flatten.Plan)
+	if err := p.BuildPlain(l); err != nil {
+		panic(err)
+	}
+	return p
+}
+
+func ExampleApply() {
+	out := make([]byte, 5)
+	flatten.Apply([][]byte{out}, [][]byte{[]byte("abc"), []byte("de")}, plan())
+	fmt.Printf("%s\n", out)
+	// Output: abcde
+}
+
+func ExamplePlan_Execute() {
+	out := make([]byte, 5)
+	plan().Execute([][]byte{out}, [][]byte{[]byte("abc"), []byte("de")}, 0)
+	fmt.Printf("%s\n", out)
+	// Output: abcde
+}
+
+func ExampleSegment_Payload() {
+	s := flatten.Segment{Bytes: 8, Axes: []flatten.Axis{{N: 3, SrcStep: 16, DstStep: 8}}}
+	fmt.Println(s.Payload())
+	// Output: 24
+}
+
+func ExampleView_Span() {
+	reversed := flatten.View{Shape: []int64{5}, Strides: []int64{-4}}
+	fmt.Println(reversed.Span(4))
+	// Output: -16 4
+}
+
+func ExampleDType_ElemBytes() {
+	packed := flatten.DType{Code: flatten.CodeFloat4E2M1FN, Bits: 4, Lanes: 2}
+	fmt.Println(packed, packed.ElemBytes(), float32s, float32s.ElemBytes())
+	// Output: float4_e2m1fn_x2 1 float32 4
+}
+
+func ExampleOverlap() {
+	// Even and odd columns of one buffer of (2, 8) float32 at address 4096.
+	even := flatten.Memory{View: flatten.View{Shape: []int64{2, 4}, Strides: []int64{32, 8}}, Addr: 4096}
+	odd := even
+	odd.Addr += 4
+	left := flatten.Memory{View: flatten.View{Shape: []int64{2, 3}, Strides: []int64{32, 4}}, Addr: 4096}
+	fmt.Println(flatten.Overlap(even, odd, 4), flatten.Overlap(left, odd, 4))
+	// Output: false true
+}
+
+func ExampleLayout_CheckOverlap() {
+	l := &flatten.Layout{Keys: []string{"p2", "p3"}, NumKeys: 2, Batches: 1, Rows: []int64{2, 3}, DType: float32s}
+	at := func(addr uint64, rows int64) flatten.Memory {
+		return flatten.Memory{View: flatten.View{Shape: []int64{rows}}, Addr: addr}
+	}
+	out := []flatten.Memory{at(4096, 5)}
+	fmt.Println(l.CheckOverlap(out, []flatten.Memory{at(8192, 2), at(8200, 3)}))
+	fmt.Println(l.CheckOverlap(out, []flatten.Memory{at(8192, 2), at(4100, 3)}))
+	// Output:
+	// <nil>
+	// goflat: overlap: key "p3", batch 0: got bytes shared with output 0, want outputs apart from entries
+}
