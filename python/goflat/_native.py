@@ -252,7 +252,7 @@ def _wrap(example: Any, array: Any) -> Any:
     return Foreign(example).give(array)
 
 
-_met: set[str] = set()
+_met: dict[str, int] = {}  # framework the extension knows -> what LearnTorch returned, 0 for NumPy
 
 
 def _meet_torch() -> bool:
@@ -266,8 +266,7 @@ def _meet_torch() -> bool:
         return False
     hooks["attributes"] = _attributes
     _core.bridge_Register(id(hooks))  # type: ignore[union-attr]
-    _core.bridge_LearnTorch(id(probes), id(plain))  # type: ignore[union-attr]
-    _met.add("torch")
+    _met["torch"] = _core.bridge_LearnTorch(id(probes), id(plain))  # type: ignore[union-attr]
     return True
 
 
@@ -278,7 +277,7 @@ def _meet_numpy() -> None:
 
         hooks = {"ndarray": np.ndarray, "np_empty": np.empty}
         _core.bridge_Register(id(hooks))  # type: ignore[union-attr]
-        _met.add("numpy")
+        _met["numpy"] = 0
 
 
 def _forget() -> None:
