@@ -39,19 +39,21 @@ def flatten(features: Any, outs: Any, dim: Any, packed: bool) -> Flat[Any]:
     if not table.grid:
         return _nothing(table, outs, packed)
     arrays = arrays_of(table)
+    example = table.grid[0]
     table = table._replace(grid=arrays.load(table.grid, table.place))
     refuse(arrays, table.grid, table.place)
-    job = _Job(table, describe(table, dim), arrays)
+    job = _Job(table, describe(table, dim), arrays, example)
     return job.packed(outs) if packed else job.separate(outs)
 
 
 class _Job:
     """Entries that fit together, and how to join them."""
 
-    def __init__(self, table: Features, layout: Layout, arrays: Arrays) -> None:
+    def __init__(self, table: Features, layout: Layout, arrays: Arrays, example: Any) -> None:
         self._table = table
         self._layout = layout
         self._arrays = arrays
+        self._example = example
         self._shapes = [_shape(table, layout, b) for b in range(layout.batches)]
 
     def separate(self, outs: Any) -> Flat[Any]:
@@ -82,7 +84,8 @@ class _Job:
     def _check(self, outs: list[Any] | None, shapes: list[Any], packed: bool) -> list[Any] | None:
         if outs is None:
             return None
-        return OutCheck(self._table, self._layout, self._arrays, packed).check(outs, shapes)
+        checker = OutCheck(self._table, self._layout, self._arrays, self._example, packed)
+        return checker.check(outs, shapes)
 
     def _join(self, into: list[Any] | None) -> list[Any]:
         outs = into or [None] * self._layout.batches

@@ -32,14 +32,19 @@ class OutCheck:
     ----------
     table, layout, arrays : Features, Layout, Arrays
         The job, checked already.
+    example : array
+        An entry as the user gave it; outs must be of its kind.
     packed : bool
         Whether the job has one out, the buffer of all batches, rather than one per batch.
     """
 
-    def __init__(self, table: Features, layout: Layout, arrays: Arrays, packed: bool) -> None:
+    def __init__(
+        self, table: Features, layout: Layout, arrays: Arrays, example: Any, packed: bool
+    ) -> None:
         self._table = table
         self._layout = layout
         self._arrays = arrays
+        self._example = example
         self._packed = packed
 
     def check(self, outs: list[Any], shapes: list[tuple[int, ...]]) -> list[Any]:
@@ -66,9 +71,9 @@ class OutCheck:
         return make(code, *self._place(b), got, want)
 
     def _check_kind(self, b: int, out: Any) -> None:
-        first = self._table.grid[0]
-        if kind_of(type(out)) != kind_of(type(first)):
-            raise self._error("DTYPE", b, f"out of type {type_name(out)}", type_name(first))
+        if kind_of(type(out)) != kind_of(type(self._example)):
+            want = type_name(self._example)
+            raise self._error("DTYPE", b, f"out of type {type_name(out)}", want)
 
     def _check_fit(self, b: int, out: Any, shape: tuple[int, ...]) -> None:
         dtype, device = self._layout.dtype, self._layout.devices[b]

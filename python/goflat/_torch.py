@@ -284,14 +284,26 @@ def traced(features: Any, dim: int, out: Any, dtype: Any, packed: bool) -> Flat[
     table = read(features)
     if dtype is not None:
         table = table._replace(grid=[entry.to(dtype) for entry in table.grid])
-    layout = describe(table, dim)
+    layout = _describe_untraced(table, dim) if torch._C._is_tracing() else describe(table, dim)
+    if not table.grid:
+        return make([], layout)
     columns = [table.column(b) for b in range(table.batches)]
     if packed:
         buffer = _cat([entry for column in columns for entry in column], layout.dim, out)
-        rows = [offsets(layout, b)[-1] for b in range(table.batches)]
+        rows = [sum(t.shape[layout.dim] for t in c if t.dim() > layout.dim) for c in columns]
         return make(torch.split_with_sizes(buffer, rows, layout.dim), layout, buffer)
     outs = [None] * table.batches if out is None else out
     return make([_cat(c, layout.dim, o) for c, o in zip(columns, outs, strict=True)], layout)
+
+
+def _describe_untraced(table: Features, dim: int) -> Layout:
+    """Return the layout in plain numbers: under torch.jit.trace sizes are tensors."""
+    state = torch._C._get_tracing_state()
+    torch._C._set_tracing_state(None)  # type: ignore[attr-defined]
+    try:
+        return describe(table, dim)
+    finally:
+        torch._C._set_tracing_state(state)  # type: ignore[attr-defined]
 
 
 def _cat(entries: list[Tensor], dim: int, out: Tensor | None) -> Tensor:
