@@ -17,6 +17,7 @@ typedef struct {
   PyObject *refuse_out;                  // refuse_out(array) -> None | (code, got, want)
   PyObject *attributes;                  // attributes(tensor) -> (address, shape, strides, code, bits, lanes, device type, device index)
   PyObject *wrap;                        // wrap(first entry, ndarray) -> array of the first entry's framework
+  PyObject *current_stream;              // current_stream(device index) -> raw CUDA stream, for torch without a table
   PyObject *is_grad_enabled;             // torch.is_grad_enabled
   PyObject *forward_ad;                  // the names of torch.autograd.forward_ad
   PyObject *watchers;                    // tuple of callables; one that returns true is a mode that wants to see torch.cat
@@ -34,6 +35,7 @@ int gf_fail(gf_job *job, const char *code, int64_t key, int64_t batch, const cha
 int gf_fail_tuple(gf_job *job, PyObject *refusal, int64_t key, int64_t batch);
 int gf_raise(gf_job *job);  // parks the current Python exception for gf_take_exception
 int64_t gf_elem_bytes(gf_dl_dtype dtype);
+int gf_is_contiguous(const gf_dl_tensor *t, int strides_in_bytes);
 
 // One array -> one gf_dl_tensor (read.c). The tensor's pointers are valid as long as the object lives and is not resized.
 typedef struct {

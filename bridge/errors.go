@@ -20,9 +20,8 @@ func (e *wireError) Error() string {
 
 // wire gives err the form that goflat._errors reads.
 func wire(err error) error {
-	var ready *wireError
-	if err == nil || errors.As(err, &ready) {
-		return err
+	if err == nil {
+		return nil
 	}
 	code, m := mismatch(err)
 	return &wireError{code, m.Key, m.Batch, m.Got, m.Want}
@@ -44,7 +43,11 @@ func mismatch(err error) (code string, m flatten.Mismatch) {
 	case errors.As(err, &overlap):
 		return "OVERLAP", flatten.Mismatch(*overlap)
 	}
-	return "ERROR", flatten.Mismatch{Key: -1, Batch: -1, Got: err.Error()}
+	var ready *wireError
+	if errors.As(err, &ready) {
+		return ready.code, flatten.Mismatch{Key: ready.key, Batch: ready.batch, Got: ready.got, Want: ready.want}
+	}
+	return "INTERNAL", flatten.Mismatch{Key: -1, Batch: -1, Got: err.Error()}
 }
 
 // recovered turns a panic into an error, so that a broken invariant raises in Python instead of ending the process.

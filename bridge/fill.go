@@ -11,7 +11,8 @@ import (
 
 // fill copies the entries into outputs: the caller's if outs is the address of a list, else new ones.
 func (j *job) fill(outs int64) (C.int, error) {
-	if !j.onCPU() {
+	move := j.mover()
+	if move == nil {
 		return C.GF_FALLBACK, nil
 	}
 	if j.c.flags&C.GF_FLAG_PACKED != 0 {
@@ -32,17 +33,25 @@ func (j *job) fill(outs int64) (C.int, error) {
 	if status != C.GF_DONE || err != nil {
 		return status, err
 	}
-	j.copy()
-	return C.GF_DONE, nil
+	return C.GF_DONE, move()
 }
 
-func (j *job) onCPU() bool {
+// mover is what moves the bytes of this job, nil where the framework has to: on devices that are neither CPU nor CUDA,
+// and in jobs on both.
+func (j *job) mover() func() error {
+	first := j.layout.Devices[0].Type
 	for _, d := range j.layout.Devices {
-		if d.Type != flatten.DeviceCPU {
-			return false
+		if d.Type != first {
+			return nil
 		}
 	}
-	return true
+	switch first {
+	case flatten.DeviceCPU:
+		return j.copy
+	case flatten.DeviceCUDA:
+		return j.gather
+	}
+	return nil
 }
 
 // makeOutputs allocates one contiguous output per batch and plans the copy.
@@ -140,12 +149,13 @@ func (j *job) build() error {
 	return j.plan.Build(&j.layout, j.entries, j.outs)
 }
 
-// copy moves the bytes, without the GIL where that takes a while.
-func (j *job) copy() {
+// copy moves the bytes on the CPU, without the GIL where that takes a while.
+func (j *job) copy() error {
 	j.slices()
 	if j.layout.Bytes() > gilBytes {
 		C.gf_pause(j.c)
 		defer C.gf_resume(j.c)
 	}
 	j.plan.Execute(j.dst, j.src, 0)
+	return nil
 }

@@ -11,6 +11,7 @@ static const struct {
     {"np_empty", &gf_hooks.np_empty},     {"resolve", &gf_hooks.resolve}, {"refuse_out", &gf_hooks.refuse_out},
     {"attributes", &gf_hooks.attributes}, {"wrap", &gf_hooks.wrap},       {"watchers", &gf_hooks.watchers},
     {"is_grad_enabled", &gf_hooks.is_grad_enabled}, {"forward_ad", &gf_hooks.forward_ad},
+    {"current_stream", &gf_hooks.current_stream},
 };
 
 // Stores every known name of the dict; objects are kept for the life of the process. Returns how many were stored.

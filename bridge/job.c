@@ -89,6 +89,19 @@ int gf_reserve_outs(gf_job *job, int64_t count) {
   return GF_DONE;
 }
 
+// Row-major without gaps? Strides of extents 0 and 1 mean nothing.
+int gf_is_contiguous(const gf_dl_tensor *t, int strides_in_bytes) {
+  if (t->strides == NULL) return 1;
+  for (int i = 0; i < t->ndim; i++)
+    if (t->shape[i] == 0) return 1;
+  int64_t step = strides_in_bytes ? gf_elem_bytes(t->dtype) : 1;
+  for (int i = t->ndim - 1; i >= 0; i--) {
+    if (t->shape[i] != 1 && t->strides[i] != step) return 0;
+    step *= t->shape[i];
+  }
+  return 1;
+}
+
 static void put_strides(int64_t *strides, const gf_dl_tensor *t, int in_bytes) {
   int64_t elem = gf_elem_bytes(t->dtype), step = elem;
   for (int i = t->ndim - 1; i >= 0; i--) {
@@ -105,6 +118,7 @@ int64_t gf_add_array(gf_job *job, const gf_dl_tensor *t, int strides_in_bytes) {
   }
   gf_array *array = &job->arrays[job->arrays_len];
   *array = (gf_array){.dtype = t->dtype, .device = t->device, .ndim = t->ndim, .dims = job->dims_len};
+  array->contiguous = gf_is_contiguous(t, strides_in_bytes);
   int64_t *dims = job->dims + job->dims_len;
   if (t->ndim > 0) memcpy(dims, t->shape, (size_t)t->ndim * sizeof *dims);
   put_strides(dims + t->ndim, t, strides_in_bytes);
@@ -129,10 +143,10 @@ int gf_fail(gf_job *job, const char *code, int64_t key, int64_t batch, const cha
 
 // The codes a hook may return, so that error.code always points to static text.
 static const char *static_code(const char *code) {
-  static const char *known[] = {"SHAPE", "DTYPE", "DEVICE", "OVERLAP", "OWNER", "ERROR"};
+  static const char *known[] = {"SHAPE", "DTYPE", "DEVICE", "OVERLAP", "OWNER"};
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)
     if (strcmp(code, known[i]) == 0) return known[i];
-  return "ERROR";
+  return "INTERNAL";
 }
 
 int gf_fail_tuple(gf_job *job, PyObject *refusal, int64_t key, int64_t batch) {
@@ -190,7 +204,7 @@ static void end(gf_job *job) {
   job->holds_len = job->entries = job->outs_len = job->arrays_len = job->dims_len = 0;
   job->keys = job->batches = 0;
   job->kind = job->status = job->quick = job->autograd = 0;
-  job->api = NULL, job->stream = NULL;
+  job->api = NULL;
   if (spare != NULL || job->entries_cap > GF_KEEP_ENTRIES || job->dims_cap > GF_KEEP_ENTRIES)
     free_job(job);
   else

@@ -30,6 +30,8 @@ type job struct {
 	outShape []int64
 	src      [][]byte
 	dst      [][]byte
+	srcAddr  []uintptr
+	dstAddr  []uintptr
 }
 
 var jobs = sync.Pool{New: func() any { return new(job) }}
@@ -88,7 +90,7 @@ func (j *job) run(outs, dim int64) (C.int, error) {
 		return 0, err
 	}
 	if status, err := j.fill(outs); status != C.GF_DONE || err != nil {
-		return status, err
+		return status, j.unpacked(err)
 	}
 	return j.publish()
 }
@@ -163,7 +165,11 @@ func (j *job) entry(a *C.gf_array) flatten.Entry {
 
 func (j *job) view(a *C.gf_array) flatten.View {
 	dims := j.dims(a)
-	return flatten.View{Shape: dims[:a.ndim:a.ndim], Strides: dims[a.ndim:]}
+	v := flatten.View{Shape: dims[:a.ndim:a.ndim]}
+	if a.contiguous == 0 {
+		v.Strides = dims[a.ndim:]
+	}
+	return v
 }
 
 func dtypeOf(a *C.gf_array) flatten.DType {

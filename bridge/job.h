@@ -28,7 +28,7 @@ enum { GF_MAX_NDIM = 64, GF_TEXT = 512 };
 typedef struct {
   gf_dl_dtype dtype;
   gf_dl_device device;
-  int32_t ndim;
+  int32_t ndim, contiguous;
   int64_t dims;  // index into job->dims: ndim extents, then ndim strides
 } gf_array;
 
@@ -69,7 +69,6 @@ typedef struct gf_job {
   int32_t quick;  // the first entry was read by torch's C functions, as this dtype on this device (torch's numbers)
   int32_t quick_dtype, quick_device_type, quick_device_index;
   const gf_dl_exchange *api;  // of the first entry's type; NULL if it has none
-  void *stream;               // raw stream of api->current_stream for CUDA jobs
   void *features, *result;    // borrowed: the caller's containers, alive during the call
   gf_error error;
 } gf_job;
@@ -84,6 +83,7 @@ void gf_pause(gf_job *job);  // gives the GIL away for a long copy
 void gf_resume(gf_job *job);
 
 // These run between gf_open and gf_close, not while paused. They return GF_DONE or another status above.
+int gf_current_stream(gf_job *job, int32_t device, uint64_t *stream);  // the framework's, on a CUDA device
 int gf_take_outputs(gf_job *job, uint64_t outs);  // outputs given by the caller
 int gf_reserve_outs(gf_job *job, int64_t count);
 int gf_make_outputs(gf_job *job, int32_t ndim, int64_t *shape, int32_t dim, int64_t batches, const int64_t *rows);

@@ -78,3 +78,23 @@ func (j *job) slices() {
 		}
 	}
 }
+
+// addresses collects where entries and outputs begin, in the order of the plan: their lowest addresses.
+func (j *job) addresses() {
+	elem := j.layout.DType.ElemBytes()
+	j.srcAddr, j.dstAddr = j.srcAddr[:0], j.dstAddr[:0]
+	for i := range j.layout.Rows {
+		var lo int64
+		if len(j.entries) != 0 {
+			lo, _ = j.entries[i].Span(elem)
+		}
+		j.srcAddr = append(j.srcAddr, uintptr(j.addr(j.slot(i))+uint64(lo)))
+	}
+	for b := range j.layout.Batches {
+		var lo int64
+		if j.outs != nil {
+			lo, _ = j.outs[b].Span(elem)
+		}
+		j.dstAddr = append(j.dstAddr, uintptr(j.outAddr(b)+uint64(lo)))
+	}
+}

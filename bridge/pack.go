@@ -21,6 +21,19 @@ func (j *job) pack() error {
 	return nil
 }
 
+// unpacked names the entry at fault as the caller knows it: in a packed plan every entry is a key of its own.
+func (j *job) unpacked(err error) error {
+	if err == nil || j.order == nil {
+		return err
+	}
+	code, m := mismatch(err)
+	if m.Key < 0 {
+		return err
+	}
+	slot, batches := j.slot(m.Key), int(j.c.batches)
+	return &wireError{code, slot / batches, slot % batches, m.Got, m.Want}
+}
+
 // batchMajor lists the slots of a key-major grid batch by batch.
 func batchMajor(keys, batches int) []int {
 	order := make([]int, 0, keys*batches)

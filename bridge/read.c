@@ -204,19 +204,6 @@ static const char *kind_name(int kind) {
 
 static int32_t dtype_word(gf_dl_dtype d) { return (int32_t)d.code << 24 | (int32_t)d.bits << 16 | d.lanes; }
 
-// Row-major without gaps? Strides of extents 0 and 1 mean nothing.
-static int is_contiguous(const gf_view *v) {
-  const gf_dl_tensor *t = &v->tensor;
-  if (t->strides == NULL) return 1;
-  int64_t step = v->strides_in_bytes ? gf_elem_bytes(t->dtype) : 1;
-  for (int i = t->ndim - 1; i >= 0; i--) {
-    if (t->shape[i] == 0) return 1;
-    if (t->shape[i] != 1 && t->strides[i] != step) return 0;
-    step *= t->shape[i];
-  }
-  return 1;
-}
-
 // Does v differ from the first entry in its extent along dim only?
 static int is_like_first(const gf_job *job, const gf_dl_tensor *t) {
   const gf_array *first = &job->arrays[0];
@@ -289,7 +276,7 @@ static int put(gf_job *job, int64_t e, gf_view *v) {
   if (v->kind != job->kind)
     return gf_fail(job, "DTYPE", e / job->batches, e % job->batches, kind_name(v->kind), kind_name(job->kind));
   job->data[e] = (uint64_t)(uintptr_t)t->data + t->byte_offset;
-  int plain = job->dim >= 0 && t->shape != NULL && is_like_first(job, t) && is_contiguous(v) &&
+  int plain = job->dim >= 0 && t->shape != NULL && is_like_first(job, t) && gf_is_contiguous(t, v->strides_in_bytes) &&
               !(t->ndim == 1 && t->shape[0] == 0);
   job->odd[e] = -1;
   job->rows[e] = plain ? t->shape[job->dim] : 0;
@@ -369,4 +356,21 @@ int gf_read_output(gf_job *job, PyObject *object, gf_view *view, int writable) {
     rc = api == NULL ? GF_FALLBACK : read_exchange(job, object, api, view);
   }
   return rc;
+}
+
+int gf_current_stream(gf_job *job, int32_t device, uint64_t *stream) {
+  void *raw = NULL;
+  if (job->api != NULL && job->api->current_stream != NULL) {
+    if (job->api->current_stream(GF_DL_CUDA, device, &raw) != 0) return gf_raise(job);
+    *stream = (uint64_t)(uintptr_t)raw;
+    return GF_DONE;
+  }
+  if (gf_hooks.current_stream == NULL) {
+    PyErr_SetString(PyExc_RuntimeError, "this framework does not tell its current CUDA stream");
+    return gf_raise(job);
+  }
+  PyObject *answer = PyObject_CallFunction(gf_hooks.current_stream, "i", device);
+  if (answer != NULL) *stream = PyLong_AsUnsignedLongLong(answer);
+  Py_XDECREF(answer);
+  return answer == NULL || PyErr_Occurred() ? gf_raise(job) : GF_DONE;
 }

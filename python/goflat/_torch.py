@@ -342,6 +342,7 @@ def introduce() -> tuple[dict[str, Any], list[Any], list[Tensor]]:
         "tensor": torch.Tensor,
         "empty": torch.empty,
         "is_grad_enabled": torch.is_grad_enabled,
+        "current_stream": lambda device: torch.cuda.current_stream(device).cuda_stream,
         "forward_ad": vars(forward_ad),
         "watchers": (torch._C._len_torch_dispatch_stack, torch._C._is_tracing),
     }
