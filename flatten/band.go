@@ -1,6 +1,11 @@
 package flatten
 
-// A band is some strips of the two innermost axes, moved tile by tile.
+// A band is some strips of the two innermost axes, moved tile by tile, or across
+// where the strips are short. There are bands for two reasons.
+//
+// A strip takes some 10 ns to start, and of a table with three columns each row
+// is a strip. Across, such a band is three strips of 64 runs: 9 ns an element
+// become 1.5.
 //
 // Where the source lies transposed, a strip jumps through it and touches a new
 // cache line with every run, which a later strip needs again. A tile is small
@@ -12,25 +17,33 @@ package flatten
 const (
 	bandStrips = 64  // strips of a band
 	tileRuns   = 256 // runs of a strip in one tile
+	shortRuns  = 16  // strips of fewer runs cost more to start than to move
 )
 
-// bandHeight is how many strips to move together: 1 unless the source has the
-// two innermost axes the other way around.
+// bandHeight is how many strips to move together, 1 where one by one is as good.
 func (s *Segment) bandHeight() int64 {
 	last := len(s.Axes) - 1
-	if last < 1 || magnitude(s.Axes[last].SrcStep) <= magnitude(s.Axes[last-1].SrcStep) {
+	if last < 1 {
 		return 1
 	}
-	return bandStrips
+	inner, outer := s.Axes[last], s.Axes[last-1]
+	if inner.N < shortRuns || magnitude(inner.SrcStep) > magnitude(outer.SrcStep) {
+		return bandStrips
+	}
+	return 1
 }
 
 // moveBand moves whole strips, rows of them from o on.
 func (s *Segment) moveBand(dst, src []byte, o odometer, rows int64, move func(dst, src []byte, s strip)) {
 	inner, outer := s.Axes[len(s.Axes)-1], s.Axes[len(s.Axes)-2]
+	if inner.N < rows {
+		inner, outer, rows = Axis{rows, outer.SrcStep, outer.DstStep}, inner, inner.N
+	}
 	for at := int64(0); at < inner.N; at += tileRuns {
-		tile := s.strip(o, min(tileRuns, inner.N-at))
-		tile.dst += at * inner.DstStep
-		tile.src += at * inner.SrcStep
+		tile := strip{
+			dst: o.dst + at*inner.DstStep, src: o.src + at*inner.SrcStep,
+			dstStep: inner.DstStep, srcStep: inner.SrcStep, n: min(tileRuns, inner.N-at), bytes: s.Bytes,
+		}
 		for range rows {
 			move(dst, src, tile)
 			tile.dst += outer.DstStep

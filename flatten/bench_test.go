@@ -99,6 +99,8 @@ func BenchmarkExecuteStrided(b *testing.B) {
 			{"expanded", View{[]int64{n / 64, 64}, []int64{elem, 0}}},
 			{"transposed", View{[]int64{512, 512}, []int64{elem, 512 * elem}}},
 			{"transposed4k", View{[]int64{4096, 4096}, []int64{elem, 4096 * elem}}},
+			{"fewcolumns", View{[]int64{n / 4, 3}, []int64{5 * elem, 2 * elem}}},
+			{"fewcolumnstransposed", View{[]int64{n / 4, 4}, []int64{elem, n / 4 * elem}}},
 			{"channelslast", View{[]int64{n / 64 / 64, 64, 8, 8}, []int64{64 * 64 * elem, elem, 8 * 64 * elem, 64 * elem}}},
 		} {
 			b.Run(fmt.Sprintf("%d/%s", elem, way.name), func(b *testing.B) {
