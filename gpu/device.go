@@ -27,7 +27,9 @@ type device struct {
 
 // loaded is a device in use. It does not change.
 type loaded struct {
+	device          cu.Device
 	context         uintptr // CUcontext
+	module          cu.Module
 	multiprocessors int
 	functions       [launch.NumKernels]uintptr // CUfunction
 }
@@ -88,7 +90,7 @@ func load(ordinal int) (l *loaded, err error) {
 	if err != nil {
 		return nil, failure("cuDeviceGet", err)
 	}
-	l = new(loaded)
+	l = &loaded{device: dev}
 	if l.multiprocessors, err = inspect(dev); err != nil {
 		return nil, err
 	}
@@ -98,10 +100,22 @@ func load(ordinal int) (l *loaded, err error) {
 	}
 	l.context = contextHandle(context)
 	if err := l.loadKernels(); err != nil {
-		_ = dev.ReleasePrimaryCtx() // the first failure is the one to report
+		l.unload()
 		return nil, err
 	}
 	return l, nil
+}
+
+// unload gives back what load took. It reports nothing: it follows a failure, which is
+// what to report.
+func (l *loaded) unload() {
+	if s, err := enter(l.context); err == nil {
+		if l.module != (cu.Module{}) {
+			_ = l.module.Unload()
+		}
+		_ = s.leave(nil)
+	}
+	_ = l.device.ReleasePrimaryCtx()
 }
 
 // inspect returns a device's number of multiprocessors, and refuses devices that
@@ -121,25 +135,21 @@ func inspect(dev cu.Device) (multiprocessors int, err error) {
 	return multiprocessors, failure("cuDeviceGetAttribute", err)
 }
 
-// loadKernels fills functions. If it fails, the context is as before.
+// loadKernels fills module and functions.
 func (l *loaded) loadKernels() error {
 	s, err := enter(l.context)
 	if err != nil {
 		return err
 	}
-	module, err := cu.LoadData(kernels.Gather)
-	if err != nil {
+	if l.module, err = cu.LoadData(kernels.Gather); err != nil {
 		return s.leave(failure("cuModuleLoadData", err))
 	}
-	if err = l.findFunctions(module); err != nil {
-		_ = module.Unload()
-	}
-	return s.leave(err)
+	return s.leave(l.findFunctions())
 }
 
-func (l *loaded) findFunctions(module cu.Module) error {
+func (l *loaded) findFunctions() error {
 	for k := range launch.NumKernels {
-		f, err := module.Function(k.String())
+		f, err := l.module.Function(k.String())
 		if err != nil {
 			return failure("cuModuleGetFunction", err)
 		}

@@ -51,12 +51,17 @@ func LoadReference(ordinal int) (gather func(stream uintptr, plan *flatten.Plan,
 	}, nil
 }
 
-// Unload takes a device back to the state before its first use.
-func Unload(ordinal int) error {
+// Loaded reports whether a device is in use.
+func Loaded(ordinal int) bool {
 	all, err := devices()
-	if err != nil {
-		return err
+	return err == nil && all[ordinal].loaded.Load() != nil
+}
+
+// Unload takes a device back to the state before its first use.
+func Unload(ordinal int) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if all, err := devices(); err == nil && all[ordinal].loaded.Load() != nil {
+		all[ordinal].loaded.Swap(nil).unload()
 	}
-	all[ordinal].loaded.Store(nil)
-	return failure("cuDevicePrimaryCtxRelease", cu.Device(ordinal).ReleasePrimaryCtx())
 }

@@ -2,6 +2,7 @@ package fakecuda
 
 // #cgo LDFLAGS: -ldl
 // #include <dlfcn.h>
+// #include <stdint.h>
 // #include <stdlib.h>
 // #include "driver/fakecuda.h"
 //
@@ -27,6 +28,11 @@ package fakecuda
 // static long long call_live(int kind) { return ((long long (*)(int))dlsym(library, "fakecuda_live"))(kind); }
 //
 // static long long call_damaged(void) { return ((long long (*)(void))dlsym(library, "fakecuda_damaged"))(); }
+//
+// static void call_forbid(uintptr_t memory, size_t bytes)
+// {
+// 	((void (*)(void *, size_t))dlsym(library, "fakecuda_forbid"))((void *)memory, bytes);
+// }
 //
 // static int call_current(void) { return ((int (*)(void))dlsym(library, "fakecuda_current"))(); }
 import "C"
@@ -91,6 +97,10 @@ func Alive() Live {
 		Graphs:      count(C.FAKECUDA_GRAPHS),
 	}
 }
+
+// Forbid makes kernels trap on the first bytes of an allocation, so that memory can
+// seem to start anywhere.
+func Forbid(memory uintptr, bytes int) { C.call_forbid(C.uintptr_t(memory), C.size_t(bytes)) }
 
 // DamagedGuards returns how many guard bytes around live device memory have changed.
 func DamagedGuards() int { return int(C.call_damaged()) }

@@ -155,7 +155,8 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice device)
     CUctx_st &c = state().devices[device];
     if (c.retains == 0)
         return CUDA_ERROR_INVALID_CONTEXT;
-    c.retains--;
+    if (--c.retains == 0)
+        destroy_modules(&c);
     return CUDA_SUCCESS;
 }
 

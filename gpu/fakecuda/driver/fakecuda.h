@@ -48,6 +48,10 @@ long long fakecuda_live(int kind);
 void *fakecuda_alloc(int device, size_t bytes);
 void fakecuda_free(void *memory);
 
+// fakecuda_forbid makes kernels trap on the first bytes of an allocation, which starts at
+// a multiple of 256: so memory can seem to start anywhere.
+void fakecuda_forbid(void *memory, size_t bytes);
+
 // fakecuda_damaged returns how many guard bytes around live device memory have
 // changed. Kernels cannot reach them, their accesses are checked one by one.
 long long fakecuda_damaged(void);

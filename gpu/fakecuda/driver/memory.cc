@@ -17,7 +17,7 @@ static unsigned char *allocate(int device, size_t bytes)
         return nullptr;
     memset(raw, guard_byte, whole);
     memset(raw + alignment, fresh_byte, bytes);
-    state().memory[uintptr_t(raw + alignment)] = {bytes, device, raw};
+    state().memory[uintptr_t(raw + alignment)] = {bytes, device, raw, 0};
     return raw + alignment;
 }
 
@@ -49,7 +49,7 @@ void host_access(const void *memory, unsigned bytes, unsigned align)
     if (from % align)
         throw HostTrap{CUDA_ERROR_MISALIGNED_ADDRESS};
     auto m = holder(from, bytes);
-    if (!m || m->second.device != running_device)
+    if (!m || m->second.device != running_device || from - m->first < m->second.forbidden)
         throw HostTrap{CUDA_ERROR_ILLEGAL_ADDRESS};
 }
 
@@ -105,6 +105,14 @@ void fakecuda_free(void *memory)
 {
     std::lock_guard<std::mutex> held(state().lock);
     release(uintptr_t(memory));
+}
+
+void fakecuda_forbid(void *memory, size_t bytes)
+{
+    std::lock_guard<std::mutex> held(state().lock);
+    auto found = state().memory.find(uintptr_t(memory));
+    if (found != state().memory.end())
+        found->second.forbidden = bytes;
 }
 
 long long fakecuda_damaged(void)

@@ -94,6 +94,17 @@ CUresult enqueue(Work &&w, CUstream stream)
 
 } // namespace
 
+void destroy_modules(CUcontext context)
+{
+    std::set<CUmodule> &modules = state().modules;
+    for (auto m = modules.begin(); m != modules.end();) {
+        CUmodule module = *m;
+        m = module->context == context ? modules.erase(m) : std::next(m);
+        if (!modules.count(module))
+            delete module;
+    }
+}
+
 extern "C" {
 
 CUresult cuModuleLoadData(CUmodule *module, const void *image)

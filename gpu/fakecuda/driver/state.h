@@ -67,6 +67,7 @@ struct Allocation {
     size_t bytes;
     int device;
     unsigned char *raw; // what to free; guards around the bytes
+    size_t forbidden;   // so many of the first bytes are not for kernels
 };
 
 struct State {
@@ -134,3 +135,6 @@ CUcontext context_of(CUstream stream);
 bool is_default(CUstream stream);
 
 CUresult run_work(const Work &work);
+
+// destroy_modules unloads what is loaded in a context.
+void destroy_modules(CUcontext context);
