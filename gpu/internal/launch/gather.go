@@ -56,40 +56,76 @@ func count(job *Job) (tallies [numClasses]tally, batches int) {
 	batch := -1
 	for i := range job.Plan.Segments {
 		s := &job.Plan.Segments[i]
-		if devices != nil && devices[s.Batch] != job.Device {
-			continue
-		}
 		if s.Batch != batch {
+			if devices != nil && devices[s.Batch] != job.Device {
+				continue
+			}
 			batch = s.Batch
 			batches++
 		}
 		t := &tallies[classOf(s)]
 		t.segments++
-		t.bytes += s.Payload()
-		t.words += recordWords
-		if len(s.Axes) > 0 {
-			t.words += axesWord + axisWords*len(s.Axes)
+		if len(s.Axes) == 0 {
+			t.bytes += s.Bytes
+			continue
 		}
+		t.bytes += s.Payload()
+		t.words += axesWord + axisWords*len(s.Axes)
+	}
+	for i := range tallies {
+		tallies[i].words += recordWords * tallies[i].segments
 	}
 	return tallies, batches
 }
 
 // add writes a job's segments into the tables.
 func (g *Gather) add(job *Job) {
-	devices := job.Plan.Layout.Devices
-	for i := range job.Plan.Segments {
-		s := &job.Plan.Segments[i]
+	segments, devices := job.Plan.Segments, job.Plan.Layout.Devices
+	for len(segments) > 0 {
+		s := &segments[0]
+		segments = segments[1:]
 		if devices != nil && devices[s.Batch] != job.Device {
 			continue
 		}
 		into := g.route.table[classOf(s)]
 		dst, src := uint64(job.Dst[s.Batch])+uint64(s.Dst), uint64(job.Src[s.Entry])+uint64(s.Src)
-		if len(s.Axes) == 0 {
-			g.addPlain(into, dst, src, s.Bytes)
-		} else {
+		if len(s.Axes) > 0 {
 			g.addRuns(into, dst, src, s.Bytes, s.Axes)
+			continue
 		}
+		g.addPlain(into, dst, src, s.Bytes)
+		n := g.addNeighbours(into, segments, s.Batch, job)
+		segments = segments[n:]
 	}
+}
+
+// addNeighbours adds the first of segments for as long as they are plain, belong into
+// the same table, and follow in the same output what was added last, and returns how
+// many these were. It is addPlain for the ordinary case, three times as fast.
+func (g *Gather) addNeighbours(into int, segments []flatten.Segment, batch int, job *Job) int {
+	t := &g.tables[into]
+	table, sources := &g.route.table, job.Src
+	at, high := recordsWord+t.records*recordWords, t.words[highWord]
+	place, bytes, end := uint32(t.plain)<<16, t.bytes, t.srcEnd
+	dst := uint64(job.Dst[batch]) - t.base // so that what follows lies at number dst + Dst
+	n := 0
+	for ; n < len(segments); n++ {
+		s := &segments[n]
+		src := uint64(sources[s.Entry]) + uint64(s.Src)
+		if s.Batch != batch || table[classOf(s)] != into || len(s.Axes) > 0 || dst+uint64(s.Dst) != uint64(bytes) ||
+			at+recordWords > t.top || int64(bytes)+s.Bytes > maxBytes || uint32(src>>48) != high {
+			break
+		}
+		if src != end {
+			r := t.words[at : at+recordWords : at+recordWords]
+			r[0], r[1], r[2] = bytes, uint32(src), uint32(src>>32)&0xffff|place
+			at += recordWords
+		}
+		bytes += uint32(s.Bytes)
+		end = src + uint64(s.Bytes)
+	}
+	t.records, t.bytes, t.srcEnd = (at-recordsWord)/recordWords, bytes, end
+	return n
 }
 
 // addPlain adds contiguous bytes, over as many launches as they need.
