@@ -6,8 +6,6 @@ import (
 	"os"
 	"sync"
 
-	"gorgonia.org/cu"
-
 	"github.com/goflat/goflat/gpu/internal/libcuda"
 )
 
@@ -34,9 +32,9 @@ var available = sync.OnceValue(func() error {
 	if err := checkVersion(version); err != nil {
 		return err
 	}
-	devices, err := cu.NumDevices()
+	devices, err := countDevices()
 	if err != nil {
-		return failure("cuDeviceGetCount", err)
+		return err
 	}
 	return checkDevices(devices, os.LookupEnv)
 })

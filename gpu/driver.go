@@ -56,6 +56,10 @@ func NumDevices() (int, error) {
 	if err := Available(); err != nil {
 		return 0, err
 	}
+	return countDevices()
+}
+
+func countDevices() (int, error) {
 	n, err := cu.NumDevices()
 	return n, failure("cuDeviceGetCount", err)
 }

@@ -10,12 +10,12 @@ import (
 	"testing"
 )
 
-// buildShared builds testdata/shared as a C shared library and returns its path.
-func buildShared(t *testing.T) string {
+// buildShared builds testdata/shared as a C shared library and returns its path and
+// what the linker said.
+func buildShared(t *testing.T) (library, log string) {
 	t.Helper()
-	library := filepath.Join(t.TempDir(), "libshared.so")
-	run(t, exec.Command("go", "build", "-buildmode=c-shared", "-o", library, "./testdata/shared"))
-	return library
+	library = filepath.Join(t.TempDir(), "libshared.so")
+	return library, run(t, exec.Command("go", "build", "-buildmode=c-shared", "-ldflags=-v", "-o", library, "./testdata/shared"))
 }
 
 // run returns what a command printed and fails the test if the command fails.
@@ -34,7 +34,13 @@ func TestSharedLibraryNeedsNoDriver(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds a shared library")
 	}
-	library := buildShared(t)
+	library, log := buildShared(t)
+
+	// Where a driver is installed, the linker must not find its libcuda.so before ours.
+	// The flags come in the order in which the packages are imported.
+	if ours, theirs := strings.Index(log, "internal/libcuda\""), strings.Index(log, "-L/usr/local/cuda"); ours < 0 || ours > theirs {
+		t.Errorf("-L of package libcuda is at %d of the linker's flags, that of gorgonia.org/cu at %d", ours, theirs)
+	}
 
 	f, err := elf.Open(library)
 	if err != nil {
