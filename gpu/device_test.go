@@ -70,10 +70,13 @@ func (b *bench) alloc(contents []byte) uintptr {
 	return uintptr(memory)
 }
 
+// write waits until the bytes are on the device: a copy from pageable memory returns
+// earlier, and b.stream does not wait for the stream that it is on.
 func (b *bench) write(to uintptr, contents []byte) {
 	b.t.Helper()
 	if len(contents) > 0 {
 		b.must(cu.MemcpyHtoD(cu.DevicePtr(to), unsafe.Pointer(&contents[0]), int64(len(contents))))
+		b.must(cu.Synchronize())
 	}
 }
 

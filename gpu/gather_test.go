@@ -115,12 +115,14 @@ func TestGatherLeavesTheContextAlone(t *testing.T) {
 		if after := current(t); after != before {
 			t.Errorf("%s: got context %s, want %s", name, after, before)
 		}
-		var failed *gpu.Error
-		if err := gpu.Gather(0, 4096, p.plan, p.dstFrom, p.srcFrom); onFake && !errors.As(err, &failed) {
-			t.Errorf("%s: a bad stream gave %v", name, err)
-		}
-		if after := current(t); after != before {
-			t.Errorf("%s: after an error got context %s, want %s", name, after, before)
+		if onFake { // an installed driver may crash on a handle that is none
+			var failed *gpu.Error
+			if err := gpu.Gather(0, 4096, p.plan, p.dstFrom, p.srcFrom); !errors.As(err, &failed) {
+				t.Errorf("%s: a bad stream gave %v", name, err)
+			}
+			if after := current(t); after != before {
+				t.Errorf("%s: after an error got context %s, want %s", name, after, before)
+			}
 		}
 		p.b.must(cu.SetCurrentContext(mine))
 		p.verify(t)
