@@ -99,8 +99,20 @@ func (p *Plan) checkBounds(dst, src [][]byte) {
 		s := &p.Segments[i]
 		from, srcEnd, to, dstEnd := s.reach()
 		if from < 0 || srcEnd > int64(len(src[s.Entry])) || to < 0 || dstEnd > int64(len(dst[s.Batch])) {
-			panic(fmt.Sprintf("goflat: %+v reads [%d, %d) of %d bytes, writes [%d, %d) of %d bytes",
+			panic(fmt.Sprintf("goflat: %v: reads [%d, %d) of %d bytes, writes [%d, %d) of %d bytes",
 				*s, from, srcEnd, len(src[s.Entry]), to, dstEnd, len(dst[s.Batch])))
 		}
 	}
+}
+
+// reach is the range of bytes that the segment reads and the one it writes.
+func (s *Segment) reach() (from, srcEnd, to, dstEnd int64) {
+	from, srcEnd, to, dstEnd = s.Src, s.Src+s.Bytes, s.Dst, s.Dst+s.Bytes
+	for _, a := range s.Axes {
+		from += min(a.SrcStep*(a.N-1), 0)
+		srcEnd += max(a.SrcStep*(a.N-1), 0)
+		to += min(a.DstStep*(a.N-1), 0)
+		dstEnd += max(a.DstStep*(a.N-1), 0)
+	}
+	return from, srcEnd, to, dstEnd
 }
