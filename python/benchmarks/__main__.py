@@ -1,0 +1,80 @@
+"""The command line of the benchmarks."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import machine, report
+from .cases import CASES
+from .measure import Effort, import_time, measure, overhead
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+RESULTS = Path(__file__).parents[2] / "docs" / "bench"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the cases or compare two runs; 0."""
+    argv = sys.argv[1:] if argv is None else list(argv)
+    if argv[:1] == ["compare"]:
+        return _compare(argv[1:])
+    args = _options().parse_args(argv)
+    run = _run(args, argv)
+    print(report.table(run))
+    path = args.json or RESULTS / f"cpu-{run['machine']['date'][:10]}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(run, indent=1) + "\n")
+    return 0
+
+
+def _options() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m goflat bench",
+        description="Time goflat against torch.cat and numpy.concatenate on the CPU.",
+        epilog="'bench compare A.json B.json' shows two runs side by side.",
+    )
+    names = [case.name for case in CASES]
+    effort = Effort()
+    parser.add_argument("--only", action="append", choices=names, help="run this case (repeatable)")
+    parser.add_argument("--rounds", type=int, default=effort.rounds, help="default: %(default)s")
+    parser.add_argument(
+        "--block", type=float, default=effort.block_s, metavar="S", help="seconds per way and round"
+    )
+    parser.add_argument("--imports", type=int, default=5, help="how often to time the import")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="default: docs/bench/cpu-<date>.json"
+    )
+    return parser
+
+
+def _run(args: argparse.Namespace, argv: Sequence[str]) -> dict[str, Any]:
+    before, chosen = machine.load(), [c for c in CASES if not args.only or c.name in args.only]
+    cases = [measure(case, Effort(args.rounds, args.block)) for case in chosen]
+    extras = [overhead(case) for case in cases if case["name"] == "tiny"]
+    extras += [import_time(args.imports)] if args.imports else []
+    return {
+        "command": " ".join(["python -m goflat bench", *argv]),
+        "machine": machine.describe(),
+        "load": {"before": before, "after": machine.load()},
+        "effort": {"rounds": args.rounds, "block_s": args.block},
+        "cases": cases,
+        "extras": extras,
+    }
+
+
+def _compare(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m goflat bench compare")
+    parser.add_argument("before", type=Path)
+    parser.add_argument("after", type=Path)
+    args = parser.parse_args(argv)
+    print(report.compare(*(json.loads(path.read_text()) for path in (args.before, args.after))))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

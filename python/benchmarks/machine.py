@@ -1,0 +1,78 @@
+"""What a run ran on."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import goflat
+
+BUSY = 0.25  # load per core from which numbers are not to be trusted
+
+
+def describe() -> dict[str, Any]:
+    """Return CPU, versions, threads and time, without anything that names this machine."""
+    doctor = json.loads(python("-m", "goflat", "doctor", "--json"))
+    return {
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "cpu": _cpu(),
+        "cores": cores(),
+        "threads": {"torch": torch.get_num_threads(), **_thread_settings()},
+        "extension": doctor["extension"]["text"],
+        "versions": {
+            "goflat": doctor["goflat"]["version"],
+            "commit": _commit(),
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+            "libc": " ".join(platform.libc_ver()),
+            "kernel": platform.release(),
+        },
+    }
+
+
+def load() -> float:
+    """Return the load per core over the last minute."""
+    return round(os.getloadavg()[0] / cores(), 2)
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def python(*arguments: str) -> str:
+    """Return what a new Python that finds the same goflat prints, whatever its exit code."""
+    place = str(Path(str(goflat.__file__)).parents[1])
+    path = os.pathsep.join(filter(None, [place, os.environ.get("PYTHONPATH")]))
+    command, env = [sys.executable, *arguments], {**os.environ, "PYTHONPATH": path}
+    return subprocess.run(command, env=env, text=True, stdout=subprocess.PIPE, check=False).stdout
+
+
+def _cpu() -> str:
+    found = re.search(r"model name\s*:\s*(.*)", Path("/proc/cpuinfo").read_text())
+    return found[1] if found else platform.processor()
+
+
+def _thread_settings() -> dict[str, str]:
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "GOMAXPROCS")
+    return {name: os.environ[name] for name in names if name in os.environ}
+
+
+def _commit() -> str | None:
+    """Return the commit of the checkout, with a + if tracked files have been changed."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty=+"]
+    try:
+        return subprocess.check_output(command, text=True, stderr=subprocess.DEVNULL).strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None

@@ -1,0 +1,100 @@
+"""Runs as text: one table per run, one for two of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .machine import BUSY
+from .ways import CONTRACTS
+
+
+def table(run: dict[str, Any]) -> str:
+    """Return a run as text."""
+    rows = [["case", "outputs", "best other way", "µs", "goflat µs", "ratio", "copy µs"]]
+    for case in run["cases"]:
+        rows += [_row(case, contract) for contract in CONTRACTS]
+    extras = [_extra(extra) for extra in run["extras"]]
+    return "\n".join([_head(run["machine"]), "", _align(rows), "", *extras, *_busy(run)])
+
+
+def compare(before: dict[str, Any], after: dict[str, Any]) -> str:
+    """Return two runs side by side.
+
+    Ratios decide: `drift` is how the best other way changed between the runs, and what it shares
+    with goflat is the machine's.
+    """
+    rows = [
+        ["case", "outputs", "goflat µs", "then µs", "drift x", "ratio", "then ratio", "goflat is"]
+    ]
+    earlier = {case["title"]: case for case in before["cases"]}
+    for case in after["cases"]:
+        if case["title"] in earlier:
+            rows += [_change(earlier[case["title"]], case, contract) for contract in CONTRACTS]
+    notes = _differences(before["machine"], after["machine"])
+    return "\n".join([_align(rows), "", *notes, *_busy(before), *_busy(after)]).rstrip()
+
+
+def _head(machine: dict[str, Any]) -> str:
+    versions = machine["versions"]
+    return (
+        f"{machine['cpu']}, {machine['cores']} cores, {machine['threads']['torch']} threads; "
+        f"goflat {versions['goflat']} ({versions['commit']}), torch {versions['torch']}, "
+        f"NumPy {versions['numpy']}; extension {machine['extension']}"
+    )
+
+
+def _row(case: dict[str, Any], contract: str) -> list[str]:
+    ways, ratio = case["ways"], case["ratios"][contract]
+    own, _, floor = CONTRACTS[contract]
+    cells = [_us(ways[ratio["best"]]), _us(ways[own]), f"{ratio['ratio']:.2f}", _us(ways[floor])]
+    return [case["title"], contract, ratio["best"], *cells]
+
+
+def _align(rows: list[list[str]]) -> str:
+    """Return a table, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    number = ["µs" in title or "ratio" in title or "drift" in title for title in rows[0]]
+    columns = list(zip(widths, number, strict=True))
+    lines = [
+        [cell.rjust(w) if n else cell.ljust(w) for cell, (w, n) in zip(cells, columns, strict=True)]
+        for cells in rows
+    ]
+    return "\n".join("  ".join(line).rstrip() for line in lines)
+
+
+def _us(numbers: dict[str, Any]) -> str:
+    return f"{numbers['median_s'] * 1e6:.1f} ± {numbers['iqr_s'] * 1e6:.1f}"
+
+
+def _extra(extra: dict[str, Any]) -> str:
+    limit = f" (at most {extra['limit_s'] * 1e6:.0f})" if "limit_s" in extra else ""
+    return f"{extra['name']}: {extra['seconds'] * 1e6:.1f} µs{limit}"
+
+
+def _busy(run: dict[str, Any]) -> list[str]:
+    if run["load"]["before"] < BUSY:
+        return []
+    return [f"Busy machine (load per core {run['load']['before']}): draw no conclusions from this."]
+
+
+def _change(before: dict[str, Any], after: dict[str, Any], contract: str) -> list[str]:
+    """Return the row of a case; a ratio has changed if it did by more than the quartiles allow."""
+    own, best = CONTRACTS[contract].own, before["ratios"][contract]["best"]
+    pairs = [(case["ways"][best], case["ways"][own]) for case in (before, after)]
+    ratios = [other["median_s"] / mine["median_s"] for other, mine in pairs]
+    noise = sum(n["iqr_s"] / n["median_s"] for pair in pairs for n in pair) / 2
+    change = ratios[1] / ratios[0]
+    verdict = "as fast" if abs(change - 1) <= noise else "faster" if change > 1 else "slower"
+    drift = pairs[1][0]["median_s"] / pairs[0][0]["median_s"]
+    numbers = [drift, *ratios]
+    cells = [_us(mine) for _, mine in pairs] + [f"{number:.2f}" for number in numbers]
+    return [after["title"], contract, *cells, verdict]
+
+
+def _differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    names = ("cpu", "cores", "threads", "extension", "versions")
+    return [
+        f"{name} differ: {before[name]} and {after[name]}"
+        for name in names
+        if before[name] != after[name]
+    ]

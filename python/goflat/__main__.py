@@ -1,0 +1,52 @@
+"""``python -m goflat demo | doctor | bench``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from . import _demo, _doctor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m goflat", description=_description())
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    demo = commands.add_parser("demo", help="what a small job costs, next to torch.cat")
+    doctor = commands.add_parser("doctor", help="what goflat found here, and whether it works")
+    commands.add_parser("bench", add_help=False, help="CPU benchmarks (in a checkout)")
+    _demo.add_arguments(demo)
+    _doctor.add_arguments(doctor)
+    args, rest = parser.parse_known_args(argv)
+    if args.command == "bench":
+        return _bench(rest)
+    if rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    return (_demo if args.command == "demo" else _doctor).main(args)
+
+
+def _description() -> str:
+    from . import __doc__
+
+    return __doc__ or ""
+
+
+def _bench(arguments: list[str]) -> int:
+    """Hand over to python/benchmarks, which no wheel has."""
+    checkout = Path(__file__).parents[1]
+    if not (checkout / "benchmarks").is_dir():
+        print("goflat bench runs in a checkout of goflat: python/benchmarks is not installed")
+        return 2
+    sys.path.insert(0, str(checkout))
+    from benchmarks.__main__ import main
+
+    return main(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

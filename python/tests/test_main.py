@@ -1,0 +1,39 @@
+"""The command line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from goflat import __main__
+from helpers import child
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["demo", "--nonsense"], ["doctor", "x"]])
+def test_wrong_arguments(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        __main__.main(arguments)
+    assert "usage: python -m goflat" in capsys.readouterr().err
+
+
+def test_help_names_all_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        __main__.main(["--help"])
+    text = capsys.readouterr().out
+    assert all(name in text for name in ("demo", "doctor", "bench"))
+
+
+def test_bench_outside_a_checkout(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(__main__, "__file__", str(tmp_path / "goflat" / "__main__.py"))
+    assert __main__.main(["bench"]) == 2
+    assert "checkout" in capsys.readouterr().out
+
+
+def test_importing_it_runs_nothing() -> None:
+    assert child.run("import goflat.__main__") == ""
