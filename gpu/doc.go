@@ -4,7 +4,7 @@
 // and if not what to do, and [Gather], which moves the bytes of a plan with one
 // launch for all batches of a device:
 //
-//	plan (flatten)                     tiles (launch.go)          device
+//	plan (flatten)                     tables (internal/launch)   device
 //	segment  src ─► dst  bytes         equal bytes, in one        one block a tile,
 //	"0"[0]    0 ─►  0    100    ──►    flat grid, found from ──►  16-byte loads and
 //	"1"[0]    0 ─► 100    60           prefix sums that travel    stores, any alignment
@@ -18,11 +18,13 @@
 //     is current again afterwards, in the error case too.
 //   - Nothing is allocated on the device, nothing is copied to it, no call waits for
 //     the device: a gather may be captured into a CUDA graph, also the first one.
-//   - What a launch does is decided in Go (launch.go) and only followed by the
+//   - What a launch does is decided in Go (internal/launch) and only followed by the
 //     kernels; [flatten.Apply] is the plain loop that both must equal.
 //   - No call exits the process or logs. An error of the driver is an [Error].
 //
 // Building needs the CUDA 12 headers on CPATH (the wheel nvidia-cuda-runtime-cu12
 // has them; gorgonia.org/cu does not compile against CUDA 13), running needs no
-// toolkit. The build tag systemcuda is for programs that link libcuda themselves.
+// toolkit. The build tag systemcuda is for programs that link libcuda themselves. The
+// tests run on the driver of package fakecuda, or with GOFLAT_REQUIRE_GPU=1 on the
+// installed one.
 package gpu
