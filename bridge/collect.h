@@ -14,7 +14,7 @@ typedef struct {
   PyObject *tensor, *ndarray;            // types: torch.Tensor, numpy.ndarray
   PyObject *empty, *np_empty;            // torch.empty, numpy.empty
   PyObject *resolve;                     // resolve(entry) -> entry to read | status | (code, got, want)
-  PyObject *refuse_out;                  // refuse_out(array) -> None | (code, got, want)
+  PyObject *refuse_out;                  // refuse_out(array) -> None | True | status | (code, got, want)
   PyObject *attributes;                  // attributes(tensor) -> (address, shape, strides, code, bits, lanes, device type, device index)
   PyObject *wrap;                        // wrap(first entry, ndarray) -> array of the first entry's framework
   PyObject *current_stream;              // current_stream(device index) -> raw CUDA stream, for torch without a table
@@ -49,8 +49,11 @@ int gf_read_output(gf_job *job, PyObject *object, gf_view *view, int writable); 
 const gf_dl_exchange *gf_exchange_of(PyTypeObject *type);
 
 // Is this exact torch.Tensor plain data: no conj/neg/sparse/fake/... key, nothing that autograd should see? (plain.c)
+// The hooks' answers are remembered: other tensors with the same dispatch keys need no look from Python.
 int gf_is_plain(gf_job *job, PyObject *tensor);
+int gf_is_writable(gf_job *job, PyObject *out);
 void gf_remember_plain(PyObject *tensor);
+void gf_remember_writable(PyObject *out);
 int gf_is_watched(void);  // a dispatch mode or tracer is active that wants to see torch.cat
 
 // Where the TensorImpl pointer of a torch.Tensor stands, which is what torch's C functions take as a tensor.

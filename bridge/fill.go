@@ -4,6 +4,7 @@ package bridge
 import "C"
 
 import (
+	"errors"
 	"strconv"
 
 	"github.com/goflat/goflat/flatten"
@@ -16,8 +17,8 @@ func (j *job) fill(outs int64) (C.int, error) {
 		return C.GF_FALLBACK, nil
 	}
 	if j.c.flags&C.GF_FLAG_PACKED != 0 {
-		if j.layout.Legacy != nil {
-			return C.GF_FALLBACK, nil // the pieces of the buffer then have shapes of two kinds
+		if j.layout.Legacy != nil || j.c.kind == C.GF_KIND_DLPACK {
+			return C.GF_FALLBACK, nil // pieces of shapes of two kinds, or of a library that may not cut
 		}
 		if err := j.pack(); err != nil {
 			return 0, err
@@ -87,10 +88,10 @@ func (j *job) takeOutputs(outs int64) (C.int, error) {
 		return status, err
 	}
 	if int(j.c.outs_len) != j.layout.Batches {
-		return 0, &flatten.ShapeError{
-			Key: -1, Batch: -1, Got: strconv.Itoa(int(j.c.outs_len)) + " outputs", Want: strconv.Itoa(j.layout.Batches),
-		}
+		want := strconv.Itoa(j.layout.Batches) + ", one per batch"
+		return 0, &flatten.ShapeError{Key: -1, Batch: -1, Got: strconv.Itoa(int(j.c.outs_len)) + " outputs", Want: want}
 	}
+	j.snapshot()
 	j.outs = j.outs[:0]
 	for b := range j.layout.Batches {
 		out := j.entry(j.array(int(j.outOdd()[b])))
@@ -100,7 +101,7 @@ func (j *job) takeOutputs(outs int64) (C.int, error) {
 		j.outs = append(j.outs, out.View)
 	}
 	if err := j.build(); err != nil {
-		return 0, err
+		return 0, ofOut(err)
 	}
 	return C.GF_DONE, j.checkOverlap()
 }
@@ -108,12 +109,21 @@ func (j *job) takeOutputs(outs int64) (C.int, error) {
 // checkOutput makes sure that the caller's output b has the dtype and device of its batch; Build checks its shape.
 func (j *job) checkOutput(b int, out flatten.Entry) error {
 	if out.DType != j.layout.DType {
-		return &flatten.DTypeError{Key: -1, Batch: b, Got: out.DType.String(), Want: j.layout.DType.String()}
+		return &flatten.DTypeError{Key: -1, Batch: b, Got: "out of " + out.DType.String(), Want: j.layout.DType.String()}
 	}
 	if out.Device != j.layout.Devices[b] {
-		return &flatten.DeviceError{Key: -1, Batch: b, Got: out.Device.String(), Want: j.layout.Devices[b].String()}
+		return &flatten.DeviceError{Key: -1, Batch: b, Got: "out on " + out.Device.String(), Want: j.layout.Devices[b].String()}
 	}
 	return nil
+}
+
+// ofOut makes clear that it is an output whose shape is wrong.
+func ofOut(err error) error {
+	var shape *flatten.ShapeError
+	if errors.As(err, &shape) && shape.Key < 0 {
+		return &flatten.ShapeError{Key: -1, Batch: shape.Batch, Got: "out of shape " + shape.Got, Want: shape.Want}
+	}
+	return err
 }
 
 // checkOverlap makes sure that the caller's outputs share no byte with an entry or with each other.

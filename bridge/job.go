@@ -24,6 +24,7 @@ type job struct {
 	entries  []flatten.Entry
 	outs     []flatten.View
 	plan     flatten.Plan
+	dims     []int64 // extents and strides of all arrays, see snapshot
 	order    []int   // slot of each entry of the plan; nil: the same
 	rows     []int64 // of a packed job
 	outRows  []int64
@@ -124,9 +125,10 @@ func (j *job) describe(dim int) error {
 }
 
 func (j *job) describeUniform() {
+	j.snapshot()
 	first := j.array(0)
 	dim := int(j.c.dim)
-	shape := j.dims(first)[:first.ndim]
+	shape := j.dimsOf(first)[:first.ndim]
 	j.shape = append(append(j.shape[:0], shape[:dim]...), shape[dim+1:]...)
 	j.device = j.device[:0]
 	for range int(j.c.batches) {
@@ -140,6 +142,7 @@ func (j *job) describeUniform() {
 
 // listEntries describes every entry in full, which only jobs with odd entries need.
 func (j *job) listEntries() {
+	j.snapshot()
 	j.entries = j.entries[:0]
 	odd := j.cOdd()
 	for e, rows := range j.cRows() {
@@ -154,7 +157,7 @@ func (j *job) listEntries() {
 // likeFirst is a contiguous entry that differs from the first in its rows only.
 func (j *job) likeFirst(rows int64) flatten.Entry {
 	first := j.array(0)
-	shape := append([]int64(nil), j.dims(first)[:first.ndim]...)
+	shape := append([]int64(nil), j.dimsOf(first)[:first.ndim]...)
 	shape[j.c.dim] = rows
 	return flatten.Entry{View: flatten.View{Shape: shape}, DType: dtypeOf(first), Device: deviceOf(first)}
 }
@@ -164,7 +167,7 @@ func (j *job) entry(a *C.gf_array) flatten.Entry {
 }
 
 func (j *job) view(a *C.gf_array) flatten.View {
-	dims := j.dims(a)
+	dims := j.dimsOf(a)
 	v := flatten.View{Shape: dims[:a.ndim:a.ndim]}
 	if a.contiguous == 0 {
 		v.Strides = dims[a.ndim:]

@@ -29,10 +29,16 @@ func firstOf(items []int64) *C.int64_t {
 	return (*C.int64_t)(unsafe.SliceData(items))
 }
 
-// dims are the extents and then the strides, in bytes, of an array.
-func (j *job) dims(a *C.gf_array) []int64 {
+// snapshot copies extents and strides into Go memory: the collector's table moves when it grows, and views of outputs
+// that the caller gave are added to it after those of entries.
+func (j *job) snapshot() {
+	j.dims = append(j.dims[:0], unsafe.Slice((*int64)(j.c.dims), int(j.c.dims_len))...)
+}
+
+// dimsOf are the extents and then the strides, in bytes, of an array.
+func (j *job) dimsOf(a *C.gf_array) []int64 {
 	from, n := int(a.dims), 2*int(a.ndim)
-	return unsafe.Slice((*int64)(j.c.dims), int(j.c.dims_len))[from : from+n : from+n]
+	return j.dims[from : from+n : from+n]
 }
 
 // addr is the address of element 0 of the entry in slot e.

@@ -136,28 +136,35 @@ int gf_make_outputs(gf_job *job, int32_t ndim, int64_t *shape, int32_t dim, int6
 
 // ---- out= ----
 
+// Asks the refuse_out hook: GF_DONE, or how the job ends. True means that all like this one are fine.
 static int refuse(gf_job *job, int64_t batch, PyObject *out) {
-  if (gf_hooks.refuse_out == NULL) return GF_DONE;
-  PyObject *refusal = PyObject_CallOneArg(gf_hooks.refuse_out, out);
-  if (refusal == NULL) return gf_raise(job);
-  int rc = refusal == Py_None ? GF_DONE : gf_fail_tuple(job, refusal, -1, batch);
-  Py_DECREF(refusal);
+  PyObject *answer = gf_hooks.refuse_out == NULL ? Py_NewRef(Py_None) : PyObject_CallOneArg(gf_hooks.refuse_out, out);
+  if (answer == NULL) return gf_raise(job);
+  int rc = GF_DONE;
+  if (PyTuple_CheckExact(answer))
+    rc = gf_fail_tuple(job, answer, -1, batch);
+  else if (answer == Py_True)
+    gf_remember_writable(out);
+  else if (answer != Py_None)
+    rc = job->status = (int32_t)PyLong_AsLong(answer);
+  Py_DECREF(answer);
   return rc;
 }
 
-static int take_output(gf_job *job, int64_t batch, PyObject *out) {
-  gf_view view;
+static int is_writable(gf_job *job, PyObject *out) {
   PyTypeObject *type = Py_TYPE(out);
-  int plain = type == (PyTypeObject *)gf_hooks.ndarray || (type == (PyTypeObject *)gf_hooks.tensor && gf_is_plain(job, out));
-  if (!plain) {
-    int rc = refuse(job, batch, out);
-    if (rc != GF_DONE) return rc;
-  }
+  return type == (PyTypeObject *)gf_hooks.ndarray || (type == (PyTypeObject *)gf_hooks.tensor && gf_is_writable(job, out));
+}
+
+static int take_output(gf_job *job, int64_t batch, PyObject *out) {
+  int rc = is_writable(job, out) ? GF_DONE : refuse(job, batch, out);
+  if (rc != GF_DONE) return rc;
+  gf_view view;
   job->outs[batch] = Py_NewRef(out);
-  int rc = gf_read_output(job, out, &view, 1);
+  rc = gf_read_output(job, out, &view, 1);
   if (rc == GF_FALLBACK) return job->status = rc;
   if (rc != GF_DONE) return job->status == GF_ERROR ? GF_ERROR : gf_raise(job);
-  if (view.kind != job->kind) return gf_fail(job, "DTYPE", -1, batch, Py_TYPE(out)->tp_name, "an array of the entries' own kind");
+  if (view.kind != job->kind) return job->status = GF_FALLBACK;  // which says what does not mix
   int64_t odd = gf_add_array(job, &view.tensor, view.strides_in_bytes);
   if (odd < 0) return gf_raise(job);
   job->out_data[batch] = (uint64_t)(uintptr_t)view.tensor.data + view.tensor.byte_offset;

@@ -9,24 +9,38 @@
 
 enum { GF_OBJECT_WORDS = 8, GF_IMPL_WORDS = 23, GF_KNOWN = 8 };
 
+typedef struct {
+  uint64_t keys[GF_KNOWN];
+  int len;
+} key_sets;
+
 static struct {
   int ready;
   int impl_at;   // word of the Python object that points to the TensorImpl
   int keys_at;   // words of the TensorImpl
   int state_at;
-  uint64_t known[GF_KNOWN];  // key sets of tensors that the resolve hook found plain
-  int known_len;
+  key_sets plain;     // of entries that the resolve hook found plain
+  key_sets writable;  // of outputs that the refuse_out hook let pass
 } torch_words;
 
 static const uint64_t *impl_of(PyObject *tensor, int at) { return ((const uint64_t *const *)tensor)[at]; }
 
 void *gf_tensor_handle(PyObject *tensor) { return (uint64_t *)tensor + torch_words.impl_at; }
 
-static int knows(uint64_t keys) {
-  for (int i = 0; i < torch_words.known_len; i++)
-    if (torch_words.known[i] == keys) return 1;
+static int knows(const key_sets *sets, uint64_t keys) {
+  for (int i = 0; i < sets->len; i++)
+    if (sets->keys[i] == keys) return 1;
   return 0;
 }
+
+static void remember(key_sets *sets, PyObject *tensor) {
+  if (!torch_words.ready || sets->len == GF_KNOWN) return;
+  uint64_t keys = impl_of(tensor, torch_words.impl_at)[torch_words.keys_at];
+  if (!knows(sets, keys)) sets->keys[sets->len++] = keys;
+}
+
+void gf_remember_plain(PyObject *tensor) { remember(&torch_words.plain, tensor); }
+void gf_remember_writable(PyObject *out) { remember(&torch_words.writable, out); }
 
 // Does a callable without arguments return true? No callable: no.
 static int says_yes(PyObject *callable) {
@@ -60,14 +74,17 @@ static int requires_grad(PyObject *tensor) {
   return yes;
 }
 
-int gf_is_plain(gf_job *job, PyObject *tensor) {
+static int is_among(const key_sets *sets, gf_job *job, PyObject *tensor) {
   if (!torch_words.ready) return 0;
   const uint64_t *impl = impl_of(tensor, torch_words.impl_at);
-  if (!knows(impl[torch_words.keys_at])) return 0;
+  if (!knows(sets, impl[torch_words.keys_at])) return 0;
   if (impl[torch_words.state_at] == 0) return 1;
   int mode = autograd_mode(job);
   return mode == GF_AUTOGRAD_OFF || (mode == GF_AUTOGRAD_ON && !requires_grad(tensor));
 }
+
+int gf_is_plain(gf_job *job, PyObject *tensor) { return is_among(&torch_words.plain, job, tensor); }
+int gf_is_writable(gf_job *job, PyObject *out) { return is_among(&torch_words.writable, job, out); }
 
 int gf_is_watched(void) {
   int quick = gf_quick_watched();
@@ -76,13 +93,6 @@ int gf_is_watched(void) {
   for (Py_ssize_t i = 0; i < count; i++)
     if (says_yes(PyTuple_GET_ITEM(gf_hooks.watchers, i))) return 1;
   return 0;
-}
-
-// The hook accepted this tensor's values as they are: others with the same keys need no look from Python.
-void gf_remember_plain(PyObject *tensor) {
-  if (!torch_words.ready || torch_words.known_len == GF_KNOWN) return;
-  uint64_t keys = impl_of(tensor, torch_words.impl_at)[torch_words.keys_at];
-  if (!knows(keys)) torch_words.known[torch_words.known_len++] = keys;
 }
 
 // A probe: (tensor, address of its TensorImpl, raw key set, 1 if it has autograd state).
@@ -127,7 +137,7 @@ static int object_words(PyObject *list) {
 }
 
 static int learn(PyObject *list, PyObject *plain) {
-  torch_words.ready = torch_words.known_len = 0;
+  torch_words.ready = torch_words.plain.len = torch_words.writable.len = 0;
   torch_words.impl_at = find_word(WORD_IMPL, object_words(list), list);
   torch_words.keys_at = find_word(WORD_KEYS, GF_IMPL_WORDS, list);
   torch_words.state_at = find_word(WORD_STATE, GF_IMPL_WORDS, list);

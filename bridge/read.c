@@ -197,11 +197,6 @@ static int read_exchange(gf_job *job, PyObject *object, const gf_dl_exchange *ap
 
 // ---- putting an entry into its slot ----
 
-static const char *kind_name(int kind) {
-  static const char *names[] = {"", "torch.Tensor", "numpy.ndarray", "an array of the first entry's type", "a DLPack array"};
-  return names[kind];
-}
-
 static int32_t dtype_word(gf_dl_dtype d) { return (int32_t)d.code << 24 | (int32_t)d.bits << 16 | d.lanes; }
 
 // Does v differ from the first entry in its extent along dim only?
@@ -268,13 +263,18 @@ static int put_first(gf_job *job, gf_view *v) {
   return GF_DONE;
 }
 
+// Do entry e and the first come from one library? Types tell, where the kind alone does not.
+static int is_same_kind(const gf_job *job, int64_t e, const gf_view *v) {
+  if (v->kind != job->kind) return 0;
+  return v->kind < GF_KIND_EXCHANGE || Py_TYPE((PyObject *)job->objects[e]) == Py_TYPE((PyObject *)job->objects[0]);
+}
+
 static int put(gf_job *job, int64_t e, gf_view *v) {
   gf_dl_tensor *t = &v->tensor;
   if (t->ndim < 0 || t->ndim > GF_MAX_NDIM) return gf_fail(job, "SHAPE", e / job->batches, e % job->batches, "too many dimensions", "at most 64");
   int first = job->arrays_len == 0;
   if (first && put_first(job, v) != GF_DONE) return job->status;
-  if (v->kind != job->kind)
-    return gf_fail(job, "DTYPE", e / job->batches, e % job->batches, kind_name(v->kind), kind_name(job->kind));
+  if (!is_same_kind(job, e, v)) return job->status = GF_FALLBACK;  // which says what does not mix
   job->data[e] = (uint64_t)(uintptr_t)t->data + t->byte_offset;
   int plain = job->dim >= 0 && t->shape != NULL && is_like_first(job, t) && gf_is_contiguous(t, v->strides_in_bytes) &&
               !(t->ndim == 1 && t->shape[0] == 0);

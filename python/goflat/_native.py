@@ -23,7 +23,6 @@ from ._layout import describe, offsets, shape_of
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from ._kinds import Refusal
 
 _core: ModuleType | None
 try:
@@ -53,15 +52,21 @@ def flatten(features: Any, outs: Any, dim: Any, packed: bool) -> Flat[Any]:
                 return flat
         except RuntimeError as error:
             raise _error(str(error), features, 0) from None
+        except OverflowError:  # dim
+            pass
     return _flatten(features, outs, dim, packed)
 
 
 def cat(tensors: Any, dim: Any) -> Any:
     """Join `tensors` into one; None where `flatten` has to be asked, whatever the reason."""
-    if type(dim) is not int or _core is None:
+    if _core is None or not _is_int64(dim):
         return None
     result: list[Any] = []
     return result[0] if _run(tensors, None, result, dim, _ONE_KEY) == _DONE and result else None
+
+
+def _is_int64(dim: Any) -> bool:
+    return type(dim) is int and -(2**63) <= dim < 2**63
 
 
 def _run(features: Any, outs: list[Any] | None, result: list[Any], dim: int, flags: int = 0) -> int:
@@ -94,7 +99,7 @@ def _run(features: Any, outs: list[Any] | None, result: list[Any], dim: int, fla
 def _flatten(features: Any, outs: Any, dim: Any, packed: bool) -> Flat[Any]:
     """Do a job that is not the plain one: `out=`, packed, autograd, unusual containers or arrays."""
     flat = None
-    if _core is not None and type(dim) is int:
+    if _core is not None and _is_int64(dim):
         flat = _attempt(features, _listed(outs, packed), dim, packed, 0)
     return _fallback.flatten(features, outs, dim, packed) if flat is None else flat
 
@@ -112,7 +117,17 @@ def _attempt(features: Any, outs: Any, dim: int, packed: bool, flags: int) -> Fl
         return _differentiable(read(features), dim, packed)
     if status != _DONE or not flat:
         return None
+    if outs is not None:
+        _written(outs)
     return _cut(flat) if packed else flat
+
+
+def _written(outs: list[Any]) -> None:
+    """Tell autograd that `outs` have changed: what was saved of them for backward is stale."""
+    if kind_of(type(outs[0])) == "torch":
+        from ._torch import written
+
+        written(outs)
 
 
 def _as_dict(table: Features) -> dict[Any, list[Any]]:
@@ -220,22 +235,16 @@ def _resolve_ndarray(array: Any) -> Any:
     return array if type(array) in (np.ndarray, np.memmap) else _FALLBACK
 
 
-def _refuse_out(out: Any) -> Refusal | None:
-    """Say why `out` may not be written to."""
-    if kind_of(type(out)) != "torch":
-        return None
-    from . import _torch
+def _refuse_out(out: Any) -> Any:
+    """Say whether `out` may be written to: None yes, True all of its kind, a status, or a refusal."""
+    kind = kind_of(type(out))
+    if kind == "torch":
+        from . import _torch
 
-    reason = _torch.refusal(out)
-    if reason is not None:
-        return reason
-    plain = _torch.Plain()
-    guarded = plain.guarded(out)
-    if guarded:
-        return "OWNER", guarded, "an out that can be written to"
-    if plain.differentiable(out):
-        return "OWNER", "an out that requires grad", "one that does not, or no_grad()"
-    return None
+        return _torch.refuse_out(out) if _torch.is_plain_class(out) else _FALLBACK
+    np = sys.modules.get("numpy")
+    plain = kind != "numpy" or (np is not None and type(out) in (np.ndarray, np.memmap))
+    return None if plain else _FALLBACK
 
 
 def _attributes(tensor: Any) -> tuple[Any, ...]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from itertools import accumulate
+from operator import mul
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -137,11 +138,10 @@ class Plain:
         """Join with `torch.cat`; without `out` it would keep channels_last."""
         out = entries[0].new_empty(shape) if out is None else out
         try:
-            torch.cat(entries, dim, out=out)
+            _write(entries, dim, out)
         except NotImplementedError:  # no copy kernel, as for strided uint4: move plain bytes
             same_size = {1: torch.uint8, 2: torch.int16}[out.element_size()]
-            parts = [entry.view(same_size) for entry in entries]
-            torch.cat(parts, dim, out=out.view(same_size))
+            _write([entry.view(same_size) for entry in entries], dim, out.view(same_size))
         return out  # type: ignore[no-any-return]
 
     def piece(self, buffer: Tensor, dim: int, start: int, shape: tuple[int, ...]) -> Tensor:
@@ -187,6 +187,26 @@ class Subclasses(Plain):
     ) -> list[Any]:
         """Call `run`; `torch.cat` records itself."""
         return run()
+
+
+def _write(entries: list[Tensor], dim: int, out: Tensor) -> None:
+    """Join `entries` into `out`, whatever its strides.
+
+    On the CPU `torch.cat` writes nothing into an `out` that is contiguous but for the strides of
+    dimensions of size 1 (2.15: it divides by them), so those are set right; where that is not
+    enough to make it contiguous, rows are copied.
+    """
+    if out.numel() == 0:
+        return
+    if out.is_contiguous():
+        strides = list(accumulate(reversed(out.shape[1:]), mul, initial=1))[::-1]
+        torch.cat(entries, dim, out=out.as_strided(out.shape, strides))
+        return
+    start = 0
+    for entry in entries:
+        if entry.dim() == out.dim() and entry.shape != (0,):
+            out.narrow(dim, start, entry.shape[dim]).copy_(entry)
+            start += entry.shape[dim]
 
 
 def differentiable(
@@ -387,3 +407,22 @@ def _opaque(dtype: torch.dtype) -> int:
     if dtype not in _opaque_dtypes:
         _opaque_dtypes.append(dtype)
     return _opaque_dtypes.index(dtype)
+
+
+def refuse_out(out: Tensor) -> Refusal | bool | None:
+    """Say whether the native engine may write to `out`: None yes, True all like it, or a refusal."""
+    plain = Plain()
+    reason = refusal(out)
+    if reason is not None:
+        return reason
+    guarded = plain.guarded(out)
+    if guarded:
+        return "OWNER", guarded, "an out that can be written to"
+    if plain.differentiable(out):
+        return "OWNER", "an out that requires grad", "no_grad(), or no grad"
+    return True if type(out) is torch.Tensor and not out.is_inference() else None
+
+
+def written(outs: list[Tensor]) -> None:
+    """Count a new version of each of `outs`, as any operation in place does."""
+    torch.autograd.graph.increment_version(outs)
