@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _bench(rest)
     if rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    return (_demo if args.command == "demo" else _doctor).main(args)
+    run = _demo.main if args.command == "demo" else _doctor.main
+    return run(args)
 
 
 def _description() -> str:
@@ -41,6 +43,9 @@ def _bench(arguments: list[str]) -> int:
     checkout = Path(__file__).parents[1]
     if not (checkout / "benchmarks").is_dir():
         print("goflat bench runs in a checkout of goflat: python/benchmarks is not installed")
+        return 2
+    if not (find_spec("torch") and find_spec("numpy")):
+        print("goflat bench compares with torch and NumPy: pip install torch numpy")
         return 2
     sys.path.insert(0, str(checkout))
     from benchmarks.__main__ import main

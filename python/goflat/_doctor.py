@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     Facts = dict[str, Any]
 
+_FRAMEWORKS = ("torch", "numpy")
 FORK_S = 20  # a forked child that takes longer hangs
 
 # What bridge_LearnTorch returns: how plain tensors are read.
@@ -162,8 +163,9 @@ def extension() -> Facts:
         "engine": _engine(),
     }
     if not facts["loaded"]:
-        problem = f"the extension is not used: {_native.reason}; results are right, speed is not"
-        return facts | {"text": f"not used: {_native.reason}", "problem": problem}
+        why = _native.reason if spec else f"none is built for Python {platform.python_version()}"
+        problem = f"the extension is not used: {why}; same results, at the speed of torch.cat"
+        return facts | {"text": f"not used: {why}", "problem": problem}
     return facts | {"text": f"loaded, calls run on {facts['engine']}"}
 
 
@@ -262,6 +264,8 @@ def _forked() -> Facts:
     """Flatten in a child made by fork, where the extension must step aside."""
     if not hasattr(os, "fork"):
         return {"text": "skipped: this system has no fork"}
+    if not any(map(find_spec, _FRAMEWORKS)):
+        return {"text": "skipped: neither torch nor NumPy is installed"}
     child = multiprocessing.get_context("fork").Process(target=_in_child)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # threads that fork loses: the point
@@ -276,5 +280,5 @@ def _forked() -> Facts:
 
 
 def _in_child() -> None:
-    wrong = [f for f in ("torch", "numpy") if "problem" in _check(f, "cpu")]
+    wrong = [f for f in _FRAMEWORKS if "problem" in _check(f, "cpu")]
     sys.exit(len(wrong))

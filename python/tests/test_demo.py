@@ -50,11 +50,15 @@ def test_numbers_of_a_real_run(tmp_path: Path) -> None:
     assert result["ways"]["grow"]["growth"] > size * 1.05
 
 
-@pytest.mark.parametrize("device", ["nonsense", "meta"])
-def test_a_device_that_cannot_be_measured(device: str) -> None:
-    done = demo("--device", device)
+def test_a_device_that_is_none() -> None:
+    done = demo("--device", "nonsense")
     assert (done.returncode, done.stderr) == (2, "")
     assert "cannot run" in done.stdout
+
+
+def test_a_device_that_cannot_be_measured() -> None:
+    with pytest.raises(RuntimeError, match="not meta"):
+        _demo_run.choose("meta")
 
 
 @pytest.mark.parametrize("rows", ["0", "-1", "many"])

@@ -91,7 +91,7 @@ def test_an_extension_that_does_not_load(
 ) -> None:
     monkeypatch.setattr(_native, "_core", None)
     monkeypatch.setattr(_native, "reason", "no such symbol")
-    assert any("no such symbol; results are right" in text for text in problems(capsys))
+    assert any("no such symbol; same results" in text for text in problems(capsys))
 
 
 def test_a_probe_that_breaks(
@@ -111,6 +111,13 @@ def test_nothing_to_flatten(
     missing = ("torch", "numpy")
     monkeypatch.setattr(_doctor, "find_spec", lambda name: None if name in missing else found(name))
     assert any("nothing to flatten" in text for text in problems(capsys))
+    assert "skipped" in _doctor.examine()["forked child"]["text"]
+
+
+def test_no_extension_for_this_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_native, "_core", None)
+    monkeypatch.setattr(_doctor, "find_spec", lambda name: None)
+    assert "none is built for Python 3." in _doctor.extension()["text"]
 
 
 @pytest.mark.skipif(not _native.available(), reason="the native extension is not built")

@@ -35,5 +35,13 @@ def test_bench_outside_a_checkout(
     assert "checkout" in capsys.readouterr().out
 
 
+def test_bench_without_torch(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(__main__, "find_spec", lambda name: None)
+    assert __main__.main(["bench"]) == 2
+    assert "pip install torch numpy" in capsys.readouterr().out
+
+
 def test_importing_it_runs_nothing() -> None:
     assert child.run("import goflat.__main__") == ""
