@@ -186,7 +186,7 @@ def test_numpy_is_not_needed_for_torch() -> None:
     assert flat.offsets(0).tolist() == [0, 2, 3]
     goflat.flatten(features, out=[torch.empty(3, 3)])
     """
-    child.run(code, "-W", "ignore")
+    child.run(code, "-W", "ignore")  # torch says that it misses NumPy
 
 
 # Arrays of other libraries

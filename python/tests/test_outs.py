@@ -88,6 +88,20 @@ def test_outs_of_every_layout() -> None:
         assert_bits(got.contiguous(), want)
 
 
+def test_odd_strides_of_size_one_dims() -> None:
+    raw = torch.zeros(500)
+    for shape in (1, 1, 1), (1, 5, 1), (3, 1, 2), (1, 3, 2), (3, 2, 1):
+        for dim in range(3):
+            parts = [tensor(shape), tensor(shape, seed=1)]
+            want = torch.cat(parts, dim)
+            strides = [99 if n == 1 else s for n, s in zip(want.shape, want.stride(), strict=True)]
+            out = raw.zero_().as_strided(want.shape, strides)
+            goflat.cat(parts, dim, out=out)
+            assert_bits(out, want)
+            goflat.cat(parts[:1], dim, out=raw.zero_().as_strided(shape, (99, 98, 97)))
+            assert_bits(raw.as_strided(shape, (99, 98, 97)), parts[0])
+
+
 def test_channels_last_out_with_channels_last_entries_and_the_other_way() -> None:
     features = job([[2], [3]], row_shape=(3, 4, 5))
     (want,) = oracle(features)

@@ -1,0 +1,48 @@
+"""What type checkers make of the public API; each line says what is to be revealed."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+from typing_extensions import reveal_type
+
+import goflat
+
+
+def tensors(features: dict[str, list[Tensor]], batches: list[dict[str, Tensor]]) -> None:
+    flat = goflat.flatten(features)
+    reveal_type(flat)  # Flat[Tensor]
+    reveal_type(flat[0])  # Tensor
+    reveal_type(flat.buffer)  # Tensor | None
+    reveal_type(flat.layout)  # Layout
+    reveal_type(flat.unflatten())  # OrderedDict[Any, list[Tensor]]
+    reveal_type(goflat.flatten(batches, dim=1, packed=True))  # Flat[Tensor]
+    reveal_type(goflat.flatten(features, out=list(flat)))  # Flat[Tensor]
+    reveal_type(goflat.cat(features["a"]))  # Tensor
+    reveal_type(goflat.unflatten(flat, flat.layout))  # OrderedDict[Any, list[Tensor]]
+    for batch in flat:
+        reveal_type(batch)  # Tensor
+
+
+def arrays(features: dict[int, tuple[npt.NDArray[np.float32], ...]]) -> None:
+    reveal_type(goflat.flatten(features)[0])  # ndarray[tuple[Any, ...], dtype[floating[_32Bit]]]
+
+
+def layouts(features: Any) -> None:
+    layout = goflat.Layout.of(features, dim=-1)
+    reveal_type(layout.keys)  # tuple[Any, ...]
+    reveal_type(layout.rows)  # Mapping[Any, tuple[int, ...]]
+    reveal_type(layout.row_shape)  # tuple[int, ...]
+    reveal_type(layout.dim)  # int
+
+
+def errors(error: goflat.ShapeError) -> None:
+    reveal_type(error.batch)  # int | None
+    reveal_type(error.got)  # str | None
+
+
+def misuse(features: dict[str, list[Tensor]]) -> None:
+    goflat.flatten(features, 1)  # error: call-overload
+    goflat.flatten(3)  # error: call-overload
+    goflat.cat(features["a"], 0, None)  # error: call-arg
