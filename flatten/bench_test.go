@@ -124,3 +124,19 @@ func BenchmarkExecuteStrided(b *testing.B) {
 		}
 	}
 }
+
+func BenchmarkBuildStrided(b *testing.B) {
+	l := uniform(64, 32, 8, 4, 4)
+	entries := make([]Entry, len(l.Rows))
+	for e := range entries {
+		entries[e] = Entry{View: View{Shape: []int64{8, 4, 4}, Strides: []int64{64, 4, 16}}, DType: l.DType}
+	}
+	p := new(Plan)
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := p.Build(l, entries, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(entries)), "ns/entry")
+}

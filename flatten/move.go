@@ -31,7 +31,7 @@ func (s *Segment) movePart(dst, src []byte, run, head, tail int64) {
 }
 
 // moveRuns moves the runs [first, end), a strip of the innermost axis at a
-// time, or a band of several strips where the source runs the other way.
+// time, or a band of several strips where that is faster.
 func (s *Segment) moveRuns(dst, src []byte, first, end int64) {
 	inner := len(s.Axes) - 1
 	turns := s.Axes[inner].N

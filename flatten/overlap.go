@@ -35,7 +35,8 @@ func (l *Layout) CheckOverlap(outs, in []Memory) error {
 	for i := range places {
 		b := places[i].index
 		if other := places.firstHit(outs, outs[b], i, elem); other >= 0 {
-			return &OverlapError{Key: -1, Batch: max(b, other), Got: fmt.Sprintf("bytes shared with output %d", min(b, other)), Want: "outputs apart"}
+			got := fmt.Sprintf("bytes shared with output %d", min(b, other))
+			return &OverlapError{Key: -1, Batch: max(b, other), Got: got, Want: "outputs apart"}
 		}
 	}
 	for e := range in {
