@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from . import _fallback
+from . import _native, _tracing
 from ._cast import cast
 from ._errors import Error, of_cat
 from ._features import read, read_tensors
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 
 # engine(features or Features, outs, dim, packed): checks, joins, returns a Flat
-_engine: Callable[[Any, Any, Any, bool], Flat[Any]] = _fallback.flatten
+_engine: Callable[[Any, Any, Any, bool], Flat[Any]] = _native.flatten
 
 
 @overload
@@ -122,11 +121,10 @@ def flatten(
     >>> tuple(flat.buffer.shape)
     (8, 256, 7, 7)
     """
-    torch = sys.modules.get("torch")
-    if torch is not None and (torch.compiler.is_compiling() or torch.jit.is_tracing()):
+    if _tracing.by_dynamo():
         return _trace(features, dim, out, dtype, packed)
     if dtype is not None:
-        features = cast(read(features), dtype)
+        return _cast_and_flatten(features, out, dim, dtype, packed)
     return _engine(features, out, dim, packed)
 
 
@@ -168,16 +166,14 @@ def cat(tensors: Sequence[A], dim: int = 0, *, out: A | None = None, dtype: Any 
             [1., 1.],
             [1., 1.]])
     """
-    torch = sys.modules.get("torch")
-    table = read_tensors(tensors)
-    outs = None if out is None else [out]
-    if torch is not None and (torch.compiler.is_compiling() or torch.jit.is_tracing()):
-        return _trace(table, dim, outs, dtype, False)[0]  # type: ignore[no-any-return]
-    try:
-        table = table if dtype is None else cast(table, dtype)
-        return _engine(table, outs, dim, False)[0]  # type: ignore[no-any-return]
-    except Error as error:
-        raise of_cat(error) from None
+    if out is None and dtype is None and not _tracing.by_dynamo() and _engine is _native.flatten:
+        try:
+            result = _native.cat(tensors, dim)
+        except Error as error:
+            raise of_cat(error) from None
+        if result is not None:
+            return result  # type: ignore[no-any-return]
+    return _cat(tensors, dim, out, dtype)  # type: ignore[no-any-return]
 
 
 def unflatten(flat: Sequence[A], layout: Layout) -> OrderedDict[Any, list[A]]:
@@ -214,6 +210,20 @@ def unflatten(flat: Sequence[A], layout: Layout) -> OrderedDict[Any, list[A]]:
     [tensor([[3., 3., 3.]])]
     """
     return _unflatten(flat, layout)
+
+
+def _cast_and_flatten(features: Any, out: Any, dim: int, dtype: Any, packed: bool) -> Flat[Any]:
+    if _tracing.by_anyone():
+        return _trace(features, dim, out, dtype, packed)
+    return _engine(cast(read(features), dtype), out, dim, packed)
+
+
+def _cat(tensors: Any, dim: int, out: Any, dtype: Any) -> Any:
+    table, outs = read_tensors(tensors), None if out is None else [out]
+    try:
+        return flatten(table, dim=dim, out=outs, dtype=dtype)[0]
+    except Error as error:
+        raise of_cat(error) from None
 
 
 def _trace(features: Any, dim: int, out: Any, dtype: Any, packed: bool) -> Flat[Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+from . import _tracing
 from ._errors import make
 from ._features import Features, read
 from ._flat import make as make_flat
@@ -35,6 +36,10 @@ def flatten(features: Any, outs: Any, dim: Any, packed: bool) -> Flat[Any]:
     packed : bool
         Whether the outputs are to lie in one buffer.
     """
+    if _tracing.by_anyone():
+        from ._torch import traced
+
+        return traced(features, dim, outs, None, packed)
     table = read(features)
     if not table.grid:
         return _nothing(table, outs, packed)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.autograd import forward_ad
 
+from . import _tracing
 from ._features import read
 from ._flat import make
 from ._layout import describe, offsets
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from ._flat import Flat
     from ._kinds import Arrays, Place, Refusal
     from ._layout import Layout
+
+_tracing.by_dynamo = torch.compiler.is_dynamo_compiling
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _WANT = {"DEVICE": "a tensor with memory to read", "DTYPE": "a plain strided tensor"}
