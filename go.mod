@@ -7,6 +7,8 @@ tool (
 	golang.org/x/tools/cmd/goimports
 )
 
+require gorgonia.org/cu v0.9.6
+
 require (
 	github.com/go-python/gopy v0.5.0 // indirect
 	github.com/gonuts/commander v0.1.0 // indirect
@@ -18,5 +20,4 @@ require (
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/telemetry v0.0.0-20261009151841-97e8ea77aa2a // indirect
 	golang.org/x/tools v0.52.0 // indirect
-	gorgonia.org/cu v0.9.6 // indirect
 )
