@@ -11,12 +11,11 @@ PIP  := $(PY) -m pip --quiet --disable-pip-version-check
 WITH := $(PY) tools/toolchain.py
 TAGS := -tags=goflat_invariants
 
-NATIVE_SRC := $(shell find bridge gpu flatten -type f ! -name '*_test.go' ! -path '*/testdata/*')
-PY_SRC     := python setup.py tools
+NATIVE_SRC := $(shell find bridge gpu flatten -type f \
+	! -name '*_test.go' ! -path '*/testdata/*' ! -path 'gpu/fakecuda/*')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-MAKEFLAGS += --no-print-directory
 
 .PHONY: help
 help: ## list the targets
@@ -41,7 +40,7 @@ $(VENV)/.native: $(VENV)/.build $(NATIVE_SRC) go.mod go.sum setup.py tools/toolc
 	$(PIP) install --no-build-isolation --no-deps --editable .
 	@touch $@
 
-$(VENV)/.test $(VENV)/.lint $(VENV)/.docs $(VENV)/.wheels: $(VENV)/.%: $(VENV)/.python pyproject.toml
+$(VENV)/.test $(VENV)/.lint $(VENV)/.docs $(VENV)/.kernels $(VENV)/.wheels: $(VENV)/.%: $(VENV)/.python pyproject.toml
 	$(PIP) install --group $*
 	@touch $@
 
@@ -51,13 +50,14 @@ build: $(VENV)/.native ## build everything: the Go packages and the extension, i
 
 native: $(VENV)/.native ## build the extension into python/goflat and install it editable into .venv
 
-kernels: $(VENV)/.build ## regenerate what is generated and committed: PTX, driver trampolines
+kernels: $(VENV)/.build $(VENV)/.kernels ## regenerate what is generated and committed: PTX, driver trampolines
+	$(PY) gpu/kernels/generate.py
 	$(WITH) go generate ./...
 
 fmt: $(VENV)/.build $(VENV)/.lint ## format Go and Python
 	$(WITH) go tool -modfile=tools/go.mod golangci-lint fmt
-	$(PY) -m ruff check --fix $(PY_SRC)
-	$(PY) -m ruff format $(PY_SRC)
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
 
 .PHONY: lint lint-go lint-py
 lint: lint-go lint-py ## all static checks, formatting included
@@ -67,8 +67,8 @@ lint-go: $(VENV)/.build
 	$(WITH) go tool -modfile=tools/go.mod golangci-lint run
 
 lint-py: $(VENV)/.native $(VENV)/.test $(VENV)/.lint
-	$(PY) -m ruff check $(PY_SRC)
-	$(PY) -m ruff format --check $(PY_SRC)
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	$(PY) -m mypy.stubtest --ignore-missing-stub goflat._core
 
@@ -80,7 +80,7 @@ test-go: $(VENV)/.build
 
 test-py: $(VENV)/.native $(VENV)/.test
 	$(PY) tools/check_wheel.py python/goflat/_core*.so
-	$(PY) -m pytest -m 'not gpu'
+	$(PY) -m pytest -m 'not gpu and not slow'
 
 test-race: $(VENV)/.build ## the Go tests under the race detector and checkptr
 	$(WITH) go test -count=1 -race $(TAGS) ./...

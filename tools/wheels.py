@@ -54,14 +54,18 @@ def build(python: Path) -> Path:
 
 
 def test(python: Path, wheel: Path) -> None:
-    """Run the CPU tests against the installed wheel, away from the source tree."""
+    """Run the CPU tests against the installed wheel, away from the source tree.
+
+    Those of the benchmarks stay out, because a wheel has no benchmarks.
+    """
     with tempfile.TemporaryDirectory() as folder:
         run(python, "-m", "venv", Path(folder) / "venv")
         fresh = Path(folder) / "venv" / "bin" / "python"
         pip(fresh, "install", "--group", "test", wheel)
         shutil.copytree(ROOT / "python" / "tests", Path(folder) / "tests")
         config = (f"--config-file={ROOT / 'pyproject.toml'}", f"--rootdir={folder}")
-        run(fresh, "-m", "pytest", *config, "-m", "not gpu", "tests", cwd=Path(folder))
+        select = ("-m", "not gpu and not slow", "--ignore=tests/test_benchmarks.py", "tests")
+        run(fresh, "-m", "pytest", *config, *select, cwd=Path(folder))
 
 
 def main() -> None:
