@@ -98,16 +98,21 @@ def python_include() -> list[Path]:
     return list(dict.fromkeys(folders))
 
 
+def includes() -> list[Path]:
+    """Find every folder of headers that the module's C needs."""
+    return [cuda_include(), *python_include()]
+
+
 def include_flags() -> list[str]:
     """Make the -I flags that every C file of the module is compiled with."""
-    return [f"-I{folder}" for folder in (cuda_include(), *python_include())]
+    return [f"-I{folder}" for folder in includes()]
 
 
 def environment() -> dict[str, str]:
     """Make the environment in which ``go`` builds every package of the module.
 
-    The headers come as -I flags and not through CPATH, because -I flags of
-    gorgonia.org/cu would win over CPATH and pick up a CUDA 13 in /usr/local/cuda.
+    The headers come as -I flags, because those of gorgonia.org/cu would win over CPATH
+    and pick up a CUDA 13 in /usr/local/cuda. CPATH is for compilers that Go does not run.
     Thread-local variables of C are initial-exec, as Go's own is: the general model
     would make the extension depend on the dynamic loader by name.
     """
@@ -122,6 +127,7 @@ def environment() -> dict[str, str]:
         "PATH": os.pathsep.join([str(go), os.environ["PATH"]]),
         "GOROOT": str(go.parent),
         "GOTOOLCHAIN": "local",
+        "CPATH": os.pathsep.join(map(str, includes())),
         "CGO_ENABLED": "1",
         "CGO_CFLAGS": " ".join(cflags),
     }
