@@ -65,16 +65,17 @@ def overlaps_itself(view: View) -> bool:
 
 
 def overlaps(outs: Sequence[View], entries: Sequence[View]) -> Iterator[tuple[int, int]]:
-    """Yield the indices (out, entry) of all pairs that share a byte.
+    """Yield the indices (out, entry) of all pairs that share a byte; a view meets itself not.
 
     Outs are sorted by address, so that each entry meets only those whose spans reach its own.
     """
-    order = sorted(range(len(outs)), key=lambda i: outs[i].span())
-    lows = [outs[i].span()[0] for i in order]
-    tops = list(accumulate((outs[i].span()[1] for i in order), max))
+    spans = [out.span() for out in outs]
+    order = sorted(range(len(outs)), key=spans.__getitem__)
+    lows = [spans[i][0] for i in order]
+    tops = list(accumulate((spans[i][1] for i in order), max))
     for e, entry in enumerate(entries):
         for i in _meeting(entry, lows, tops):
-            if overlap(outs[order[i]], entry):
+            if outs[order[i]] is not entry and overlap(outs[order[i]], entry):
                 yield order[i], e
 
 
