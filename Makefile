@@ -1,5 +1,6 @@
 # `make help` lists the targets. Needed on the machine: make, a C compiler (for the tests C++ as
-# well), Python >= 3.10 with its headers. Everything else, Go included, comes from PyPI and the Go module proxy into .venv.
+# well) and Python >= 3.10 with its headers. Everything else, Go included, comes from PyPI and the
+# Go module proxy into .venv.
 
 PYTHON   ?= python3
 VENV     ?= .venv
@@ -50,7 +51,7 @@ build: $(VENV)/.native ## build everything: the Go packages and the extension, i
 
 native: $(VENV)/.native ## build the extension into python/goflat and install it editable into .venv
 
-kernels: $(VENV)/.build $(VENV)/.kernels ## regenerate what is generated and committed: PTX, driver trampolines
+kernels: $(VENV)/.build $(VENV)/.kernels ## regenerate what is committed: PTX, driver trampolines
 	$(PY) gpu/kernels/generate.py
 	$(WITH) go generate ./...
 
@@ -59,8 +60,8 @@ fmt: $(VENV)/.build $(VENV)/.lint ## format Go and Python
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
-.PHONY: lint lint-go lint-py
-lint: lint-go lint-py ## all static checks, formatting included
+.PHONY: lint lint-go lint-py lint-gen
+lint: lint-go lint-py lint-gen ## all static checks, formatting included
 
 lint-go: $(VENV)/.build
 	$(WITH) go vet $(TAGS) ./...
@@ -71,6 +72,12 @@ lint-py: $(VENV)/.native $(VENV)/.test $(VENV)/.lint
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	$(PY) -m mypy.stubtest --ignore-missing-stub goflat._core
+
+lint-gen: $(VENV)/.build $(VENV)/.kernels
+	@mkdir -p build
+	find gpu \( -name '*.ptx' -o -name '*.S' \) -exec sha256sum {} + > build/generated
+	@$(MAKE) --no-print-directory kernels
+	sha256sum --quiet --check build/generated
 
 .PHONY: test test-go test-py test-race test-gpu
 test: test-go test-py ## all tests on the CPU, invariants on

@@ -36,6 +36,15 @@ class BuildCore(build_ext):
     """Builds the extension below build/, then puts it into place in one step."""
 
     def build_extension(self, ext: Extension) -> None:
+        """Build while no other build of the same tree does."""
+        import fcntl  # not on Windows, where there is no extension to build
+
+        (ROOT / "build").mkdir(exist_ok=True)
+        with (ROOT / "build" / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.build_core(Path(self.get_ext_fullpath(ext.name)))
+
+    def build_core(self, target: Path) -> None:
         """Generate, compile and link, each step in one method below."""
         # Inside the module, so that the generated package resolves its imports; the
         # leading "_" keeps `go build ./...` from visiting it.
@@ -49,7 +58,7 @@ class BuildCore(build_ext):
         self.env["GOFLAGS"] = f"{os.environ.get('GOFLAGS', '')} {REPRODUCIBLE}".strip()
         self.fetch()
         self.generate()
-        self.link(Path(self.get_ext_fullpath(ext.name)))
+        self.link(target)
 
     def run_tool(self, *command: str, cwd: Path = ROOT) -> None:
         """Run one build step with Go and the headers in reach."""
