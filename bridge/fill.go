@@ -17,7 +17,7 @@ func (j *job) fill(outs int64) (C.int, error) {
 		return C.GF_FALLBACK, nil
 	}
 	if j.c.flags&C.GF_FLAG_PACKED != 0 {
-		if j.layout.Legacy != nil || j.c.kind == C.GF_KIND_DLPACK {
+		if j.layout.Legacy != nil || j.c.kind >= C.GF_KIND_EXCHANGE {
 			return C.GF_FALLBACK, nil // pieces of shapes of two kinds, or of a library that may not cut
 		}
 		if err := j.pack(); err != nil {
@@ -128,15 +128,14 @@ func ofOut(err error) error {
 
 // checkOverlap makes sure that the caller's outputs share no byte with an entry or with each other.
 func (j *job) checkOverlap() error {
-	outs := make([]flatten.Memory, len(j.outs))
+	j.outMemory, j.inMemory = j.outMemory[:0], j.inMemory[:0]
 	for b, view := range j.outs {
-		outs[b] = flatten.Memory{View: view, Addr: j.outAddr(b)}
+		j.outMemory = append(j.outMemory, flatten.Memory{View: view, Addr: j.outAddr(b)})
 	}
-	in := make([]flatten.Memory, len(j.entries))
 	for i := range j.entries {
-		in[i] = flatten.Memory{View: j.entries[i].View, Addr: j.addr(j.slot(i))}
+		j.inMemory = append(j.inMemory, flatten.Memory{View: j.entries[i].View, Addr: j.addr(j.slot(i))})
 	}
-	return j.layout.CheckOverlap(outs, in)
+	return j.layout.CheckOverlap(j.outMemory, j.inMemory)
 }
 
 // slot is where entry i of the plan stands in the collector's tables.
@@ -154,7 +153,7 @@ func (j *job) build() error {
 	}
 	if j.uniform {
 		j.listEntries()
-		j.entries = reorder(j.entries, j.order)
+		j.reorderEntries()
 	}
 	return j.plan.Build(&j.layout, j.entries, j.outs)
 }

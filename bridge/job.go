@@ -18,21 +18,25 @@ type job struct {
 	c       *C.gf_job
 	uniform bool // all entries are contiguous and differ in their rows only
 
-	layout   flatten.Layout
-	device   []flatten.Device
-	shape    []int64
-	entries  []flatten.Entry
-	outs     []flatten.View
-	plan     flatten.Plan
-	dims     []int64 // extents and strides of all arrays, see snapshot
-	order    []int   // slot of each entry of the plan; nil: the same
-	rows     []int64 // of a packed job
-	outRows  []int64
-	outShape []int64
-	src      [][]byte
-	dst      [][]byte
-	srcAddr  []uintptr
-	dstAddr  []uintptr
+	layout     flatten.Layout
+	device     []flatten.Device
+	shape      []int64
+	entries    []flatten.Entry
+	outs       []flatten.View
+	plan       flatten.Plan
+	dims       []int64 // extents and strides of all arrays, see snapshot
+	order      []int   // slot of each entry of the plan; nil: the same
+	orderSpace []int
+	spare      []flatten.Entry
+	rows       []int64 // of a packed job
+	outRows    []int64
+	outShape   []int64
+	src        [][]byte
+	dst        [][]byte
+	srcAddr    []uintptr
+	dstAddr    []uintptr
+	inMemory   []flatten.Memory
+	outMemory  []flatten.Memory
 }
 
 var jobs = sync.Pool{New: func() any { return new(job) }}
@@ -70,6 +74,7 @@ func (j *job) abandon() {
 	j.entries = emptied(j.entries)
 	j.src = emptied(j.src)
 	j.dst = emptied(j.dst)
+	j.inMemory, j.outMemory = emptied(j.inMemory), emptied(j.outMemory)
 	jobs.Put(j)
 }
 

@@ -11,14 +11,24 @@ func (j *job) pack() error {
 			return &flatten.DeviceError{Key: -1, Batch: b, Got: d.String(), Want: l.Devices[0].String() + " (packed=True needs one device)"}
 		}
 	}
-	j.order = batchMajor(l.NumKeys, l.Batches)
-	j.rows = append(j.rows[:0], reorder(l.Rows, j.order)...)
-	j.entries = reorder(j.entries, j.order)
+	j.orderSpace = batchMajor(j.orderSpace[:0], l.NumKeys, l.Batches)
+	j.order = j.orderSpace
+	j.rows = reorder(j.rows[:0], l.Rows, j.order)
+	j.reorderEntries()
 	*l = flatten.Layout{
 		NumKeys: l.NumKeys * l.Batches, Batches: 1, Dim: l.Dim, RowShape: l.RowShape, Rows: j.rows,
-		Legacy: reorder(l.Legacy, j.order), DType: l.DType, Devices: l.Devices[:1],
+		DType: l.DType, Devices: l.Devices[:1],
 	}
 	return nil
+}
+
+// reorderEntries puts the entries, if they were listed, in the order of a packed plan.
+func (j *job) reorderEntries() {
+	if j.order == nil || len(j.entries) == 0 {
+		return
+	}
+	j.spare = reorder(j.spare[:0], j.entries, j.order)
+	j.entries, j.spare = j.spare, emptied(j.entries)
 }
 
 // unpacked names the entry at fault as the caller knows it: in a packed plan every entry is a key of its own.
@@ -34,9 +44,8 @@ func (j *job) unpacked(err error) error {
 	return &wireError{code, slot / batches, slot % batches, m.Got, m.Want}
 }
 
-// batchMajor lists the slots of a key-major grid batch by batch.
-func batchMajor(keys, batches int) []int {
-	order := make([]int, 0, keys*batches)
+// batchMajor appends the slots of a key-major grid batch by batch.
+func batchMajor(order []int, keys, batches int) []int {
 	for b := range batches {
 		for k := range keys {
 			order = append(order, k*batches+b)
@@ -45,14 +54,10 @@ func batchMajor(keys, batches int) []int {
 	return order
 }
 
-// reorder is items in the given order; nil where there is nothing to put in order.
-func reorder[T any](items []T, order []int) []T {
-	if len(items) == 0 || order == nil {
-		return items
+// reorder appends items in the given order.
+func reorder[T any](dst, items []T, order []int) []T {
+	for _, from := range order {
+		dst = append(dst, items[from])
 	}
-	out := make([]T, len(order))
-	for i, from := range order {
-		out[i] = items[from]
-	}
-	return out
+	return dst
 }
