@@ -63,6 +63,7 @@ static PyObject *numpy_dtype(gf_dl_dtype d) {
 }
 
 static PyObject *make_numpy(gf_job *job, int64_t batch, int32_t ndim, const int64_t *shape) {
+  if (gf_hooks.np_empty == NULL) return NULL;
   PyObject *dtype = job->kind == GF_KIND_NUMPY ? attribute(job, batch, name_dtype) : numpy_dtype(job->arrays[0].dtype);
   PyObject *tuple = dtype == NULL ? NULL : shape_tuple(ndim, shape), *out = NULL;
   if (tuple != NULL) {
@@ -110,7 +111,7 @@ static int find_output(gf_job *job, int64_t batch, PyObject *out) {
   gf_view view;
   int rc = gf_read_output(job, out, &view, 1);
   if (rc == GF_FALLBACK) return job->status = rc;
-  if (rc != GF_DONE) return gf_raise(job);
+  if (rc != GF_DONE) return job->status == GF_ERROR ? GF_ERROR : gf_raise(job);
   job->out_data[batch] = (uint64_t)(uintptr_t)view.tensor.data + view.tensor.byte_offset;
   return GF_DONE;
 }
@@ -221,12 +222,20 @@ static int is_last(const gf_job *job) {
          job->quick_device_type == last.device_type && job->quick_device_index == last.device_index;
 }
 
+// An attribute that arrays of other libraries need not have: None then.
+static PyObject *attribute_of(gf_job *job, int64_t batch, PyObject *name) {
+  PyObject *value = PyObject_GetAttr(job->outs[batch], name);
+  if (value != NULL || job->kind != GF_KIND_EXCHANGE || !PyErr_ExceptionMatches(PyExc_AttributeError)) return value;
+  PyErr_Clear();
+  return Py_NewRef(Py_None);
+}
+
 static PyObject *dtype_of(gf_job *job) {
-  return is_last(job) ? Py_NewRef(last.dtype_object) : PyObject_GetAttr(job->outs[0], name_dtype);
+  return is_last(job) ? Py_NewRef(last.dtype_object) : attribute_of(job, 0, name_dtype);
 }
 
 static PyObject *device_of(gf_job *job) {
-  return is_last(job) ? Py_NewRef(last.device_object) : PyObject_GetAttr(job->outs[0], name_device);
+  return is_last(job) ? Py_NewRef(last.device_object) : attribute_of(job, 0, name_device);
 }
 
 static void remember(gf_job *job) {
@@ -244,11 +253,11 @@ static void remember(gf_job *job) {
 
 // One device for all batches, a tuple of one per batch, or None where arrays have no such attribute.
 static PyObject *devices_of(gf_job *job) {
-  if (job->kind != GF_KIND_TORCH) return Py_NewRef(Py_None);
+  if (job->kind != GF_KIND_TORCH && job->kind != GF_KIND_EXCHANGE) return Py_NewRef(Py_None);
   if (all_on_one_device(job) || job->outs_len != job->batches) return device_of(job);
   PyObject *devices = PyTuple_New(job->outs_len);
   for (int64_t b = 0; devices != NULL && b < job->outs_len; b++) {
-    PyObject *device = PyObject_GetAttr(job->outs[b], name_device);
+    PyObject *device = attribute_of(job, b, name_device);
     if (device == NULL) Py_CLEAR(devices);
     else PyTuple_SET_ITEM(devices, b, device);
   }

@@ -182,6 +182,7 @@ static int read_capsule(gf_job *job, int64_t key, int64_t batch, PyObject *objec
   if (capsule == NULL) return gf_raise(job);
   int rc = open_capsule(job, capsule, v);
   Py_DECREF(capsule);
+  if (rc == GF_DONE && v->tensor.device.type != GF_DL_CPU) return job->status = GF_FALLBACK;  // a stream was not agreed on
   return rc;
 }
 

@@ -37,6 +37,8 @@ else:
 _DONE, _GRAD, _FALLBACK, _NORMALISE = range(4)
 _ONE_KEY, _PACKED, _NO_GRAD = 1, 2, 4
 
+_EXCHANGE_API = ("__dlpack_c_exchange_api__", "__c_dlpack_exchange_api__")  # DLPack 1.3 and 1.2
+
 
 def available() -> bool:
     """Report whether calls enter the extension in this process."""
@@ -210,6 +212,8 @@ def _resolve(entry: Any) -> Any:
         return _resolve_tensor(entry)
     if kind == "numpy":
         return _resolve_ndarray(entry)
+    if any(hasattr(type(entry), name) for name in _EXCHANGE_API):
+        return entry
     if kind is None or entry.__dlpack_device__()[0] != 1:
         return _FALLBACK  # which refuses it
     _meet_numpy()
