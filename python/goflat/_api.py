@@ -219,9 +219,9 @@ def _cast_and_flatten(features: Any, out: Any, dim: int, dtype: Any, packed: boo
 
 
 def _cat(tensors: Any, dim: int, out: Any, dtype: Any) -> Any:
-    table, outs = read_tensors(tensors), None if out is None else [out]
+    table: Any = read_tensors(tensors)
     try:
-        return flatten(table, dim=dim, out=outs, dtype=dtype)[0]
+        return flatten(table, dim=dim, out=None if out is None else [out], dtype=dtype)[0]
     except Error as error:
         raise of_cat(error) from None
 

@@ -10,7 +10,7 @@ from ._errors import make as make_error
 from ._layout import Layout, from_native, offsets, shape_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 A = TypeVar("A")
 
@@ -131,8 +131,8 @@ class Flat(list[A]):
         return make, (list(self), self.layout, self.buffer)
 
 
-def make(arrays: Any, layout: Layout | Callable[[], Layout], buffer: Any = None) -> Flat[Any]:
-    """Return a `Flat` of `arrays`; `layout` may be a function that builds it when first needed."""
+def make(arrays: Any, layout: Layout | tuple[Any, ...], buffer: Any = None) -> Flat[Any]:
+    """Return a `Flat` of `arrays`; `layout` may be what the native engine says of it."""
     flat: Flat[Any] = Flat(arrays)
     flat._layout = layout
     flat._buffer = buffer

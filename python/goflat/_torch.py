@@ -392,7 +392,7 @@ def attributes(tensor: Tensor) -> tuple[Any, ...]:
     return tensor.data_ptr(), tensor.shape, tensor.stride(), code, bits, 1, *device
 
 
-# Families whose code and width say it all; the order keeps "uint" before "int" and "bfloat16" apart.
+# Families whose code and width say it all; names are matched from their start, in this order.
 _DLPACK_FAMILIES = (
     ("uint", 1),
     ("int", 0),
@@ -413,7 +413,7 @@ def _opaque(dtype: torch.dtype) -> int:
 
 
 def refuse_out(out: Tensor) -> Refusal | bool | None:
-    """Say whether the native engine may write to `out`: None yes, True all like it, or a refusal."""
+    """Say if the native engine may write to `out`: None yes, True all like it, or a refusal."""
     plain = Plain()
     reason = refusal(out)
     if reason is not None:

@@ -1,4 +1,4 @@
-"""Fixtures and the rules of the suite: warnings are errors, slow tests are asked for."""
+"""Fixtures, and slow tests only where they are asked for."""
 
 from __future__ import annotations
 
@@ -11,11 +11,6 @@ from helpers import engines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "slow: needs minutes or many GB; run with -m slow")
-    config.addinivalue_line("filterwarnings", "error")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -37,6 +37,22 @@ def test_import_brings_neither_torch_nor_numpy() -> None:
     child.run(code, *QUIET)
 
 
+def test_without_the_extension_one_warning_says_why() -> None:
+    code = """
+    import sys, warnings
+    sys.modules["goflat._core"] = None
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        import numpy as np, goflat
+        for _ in range(3):
+            assert goflat.flatten({"a": [np.ones(2)], "b": [np.ones(1)]})[0].shape == (3,)
+    (warning,) = caught
+    assert "pure Python" in str(warning.message)
+    assert "_core" in str(warning.message)
+    """
+    child.run(code)
+
+
 def test_cuda_is_untouched_by_import_and_by_cpu_calls(engine: str) -> None:
     code = """
     import torch, goflat

@@ -15,6 +15,14 @@ from .zygote import Zygote
 TESTS = Path(__file__).parents[1]
 TIMEOUT_S = 60  # a hung child fails its test instead of stopping the suite
 
+_CHOICE = """
+import warnings
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # that there is no extension, perhaps
+    from helpers import engines
+engines.use({engine!r})
+"""
+
 
 def run(
     code: str, *flags: str, engine: str | None = None, env: dict[str, str] | None = None
@@ -50,8 +58,7 @@ def fork(code: str, *, engine: str | None = None, status: int = 0) -> str:
 
 def source(code: str, engine: str | None = None) -> str:
     """Return `code` with the lines before it that choose an engine."""
-    choice = f"from helpers import engines\nengines.use({engine!r})\n" if engine else ""
-    return choice + textwrap.dedent(code)
+    return (_CHOICE.format(engine=engine) if engine else "") + textwrap.dedent(code)
 
 
 def environment(extra: dict[str, str] | None = None) -> dict[str, str]:
