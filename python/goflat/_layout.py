@@ -134,11 +134,7 @@ def describe(table: Features, dim: Any) -> Layout:
     row_shape = shapes[model][:axis] + shapes[model][axis + 1 :]
     _check(table, shapes, row_shape, axis, table.grid[model].dtype)
     extents = tuple(0 if shape == (0,) else shape[axis] for shape in shapes)
-    starts = range(0, len(extents), table.batches)
-    rows = {
-        key: extents[start : start + table.batches]
-        for key, start in zip(table.keys, starts, strict=True)
-    }
+    rows = _by_key(table.keys, extents, table.batches)
     devices = tuple(device_of(entry) for entry in table.grid[: table.batches])
     dtype = table.grid[model].dtype
     return Layout(table.keys, table.batches, rows, row_shape, dtype, devices, axis)
@@ -158,9 +154,9 @@ def from_native(
     """
     rows = memoryview(counts).cast("q").tolist()
     batches = len(rows) // len(keys)
-    by_key = {key: tuple(rows[k * batches :][:batches]) for k, key in enumerate(keys)}
     if not isinstance(devices, tuple):
         devices = ("cpu" if devices is None else devices,) * batches
+    by_key = _by_key(keys, tuple(rows), batches)
     return Layout(keys, batches, by_key, row_shape, dtype, devices, dim)
 
 
@@ -182,6 +178,13 @@ def device_of(entry: Any) -> Any:
 def dtype_name(dtype: Any) -> str:
     """Name a dtype without its framework: ``float32``."""
     return str(dtype).removeprefix("torch.")
+
+
+def _by_key(
+    keys: tuple[Any, ...], extents: tuple[int, ...], batches: int
+) -> dict[Any, tuple[int, ...]]:
+    starts = range(0, len(extents), batches)
+    return {key: extents[start : start + batches] for key, start in zip(keys, starts, strict=True)}
 
 
 def _axis(table: Features, dim: Any, model: int, shape: tuple[int, ...]) -> int:
