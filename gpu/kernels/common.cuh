@@ -63,10 +63,12 @@ DEVICE Vec16 load16_once(const u8 *from)
 #endif
 }
 
+// store16 stores 16 aligned bytes that are not read again soon (.cs: evict first). With
+// plain stores, 3.2 GB took 1.05 times as long as memcpy on an H200 instead of 1.01.
 DEVICE void store16(u8 *to, Vec16 v)
 {
 #ifdef __CUDACC__
-    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+    asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
                  : "memory");
 #else
     host_store<Vec16>(to, v);

@@ -8,8 +8,10 @@
 // byte outside the segments is read or written, so segments may end where an
 // allocation does.
 //
-// The floor is cudaMemcpy of the same bytes. On an H200 a prototype of the block
-// form took 1.02 times as long at 2-3 GB, 1.15 at 40 MB.
+// The floor is cudaMemcpy of the same bytes. On an H200 the block form takes 1.01 times
+// as long at 2-3 GB, uniform or ragged, and 1.02 at 40 MB. Tried there and slower at 3.2
+// GB: 256 threads with 16 KiB tiles (1.02), 1024 threads (1.04), 8 loads in flight (1.06
+// and more), a third block per multiprocessor, whose registers spill (1.8).
 #include "table.cuh"
 
 // A Stretch is the part [from, to) of a run of contiguous bytes.
