@@ -54,25 +54,17 @@ typedef struct {
   int64_t shape[MAX_NDIM], strides[MAX_NDIM];
   PyObject *owner;  // of the memory; NULL: `memory` is the export's own
   void *memory;
+  void (*release)(void *);
   int deleted;
 } export;
 static export *exports[MAX_EXPORTS];
 static int exports_len;
 
-static void free_memory(export *x) {
-  if (x->memory == NULL) return;
-  if (x->versioned.tensor.device.type == GF_DL_CUDA && device_free != NULL)
-    device_free(x->memory);
-  else
-    free(x->memory);
-  live_memory--;
-}
-
 static void delete(export *x) {
   if (!PyGILState_Check()) without_gil++;
   if (x->deleted++ > 0) return;
   Py_CLEAR(x->owner);
-  free_memory(x);
+  if (x->memory != NULL) x->release(x->memory), live_memory--;
 }
 static void delete_legacy(gf_dl_managed *m) { delete(m->manager); }
 static void delete_versioned(gf_dl_managed_versioned *m) { delete(m->manager); }
@@ -250,21 +242,28 @@ static int is_array(void *object) {
   return 0;
 }
 
+// Memory of a device, or of the host where that does not exist: nobody will get to touch it.
+static int allocate_memory(export *x) {
+  gf_dl_tensor *t = &x->versioned.tensor;
+  size_t bytes = (size_t)elements(t) * ((t->dtype.bits * (size_t)t->dtype.lanes + 7) / 8);
+  if (t->device.type == GF_DL_CUDA && device_alloc != NULL) x->memory = device_alloc(t->device.index, bytes);
+  x->release = x->memory == NULL ? free : device_free;
+  if (x->memory == NULL) x->memory = malloc(bytes + 1);
+  t->data = x->memory;
+  if (x->memory != NULL) live_memory++;
+  return x->memory == NULL ? -1 : 0;
+}
+
 static int api_allocate(gf_dl_tensor *prototype, gf_dl_managed_versioned **out, void *context,
                         void (*set_error)(void *, const char *, const char *)) {
-  if (called(ALLOCATE)) {
+  gf_dl_tensor t = *prototype;
+  t.strides = NULL;
+  t.byte_offset = 0;
+  export *x = called(ALLOCATE) ? NULL : new_export(&t, NULL);
+  if (x == NULL || allocate_memory(x) != 0) {
     set_error(context, "MemoryError", "could not allocate");
     return -1;
   }
-  gf_dl_tensor t = *prototype;
-  size_t bytes = (size_t)elements(&t) * ((t.dtype.bits * (size_t)t.dtype.lanes + 7) / 8);
-  t.data = t.device.type == GF_DL_CUDA && device_alloc != NULL ? device_alloc(t.device.index, bytes) : malloc(bytes + 1);
-  t.strides = NULL;
-  t.byte_offset = 0;
-  export *x = new_export(&t, NULL);
-  if (x == NULL) return -1;
-  x->memory = t.data;
-  live_memory++;
   *out = &x->versioned;
   return 0;
 }

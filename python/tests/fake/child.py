@@ -1,73 +1,61 @@
-"""Tests that run in a process of their own, with a driver of their choice."""
+"""Tests that run in a process of their own, on the fake driver."""
 
 from __future__ import annotations
 
 import inspect
-import os
-import subprocess
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from helpers import child
-
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Iterable
+
+    from fake.place import Fake
 
     Test = Callable[..., None]
 
 
-def in_child(test: Test) -> Test:
-    """Turn `test` into one that runs itself in a new interpreter on the fake driver.
+def in_child(**values: Iterable[Any]) -> Callable[[Test], Test]:
+    """Turn a test into one that runs itself in a new interpreter on the fake driver.
 
-    Its arguments, which pytest's parametrize gives, cross as literals. What it prints is not
-    looked at; it fails if it raises, or crashes, or leaves something on stderr.
+    It fails if it raises or crashes, or leaves something on stderr. Its arguments take each of
+    `values`, as with pytest's parametrize, and cross as literals.
     """
 
-    def outside(fake: Fake, **arguments: Any) -> None:
-        fake.run(f"from {test.__module__} import {test.__name__} as t; t.inside(**{arguments!r})")
+    def decorate(test: Test) -> Test:
+        def outside(fake: Fake, **given: Any) -> None:
+            name = test.__name__
+            fake.run(f"from {test.__module__} import {name} as t; t.inside(**{given!r})")
 
-    own = inspect.Parameter("fake", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    outside.__signature__ = inspect.Signature([own, *inspect.signature(test).parameters.values()])  # type: ignore[attr-defined]
-    outside.__name__, outside.__doc__, outside.__module__ = (
-        test.__name__,
-        test.__doc__,
-        test.__module__,
-    )
-    outside.inside = test  # type: ignore[attr-defined]
-    return outside
+        outside.__name__, outside.__doc__ = test.__name__, test.__doc__
+        outside.__signature__ = _signature(test)  # type: ignore[attr-defined]
+        outside.inside = test  # type: ignore[attr-defined]
+        return _parametrized(outside, values)
+
+    return decorate
 
 
-class Fake:
-    """Where the fake driver and the array library are.
+def _signature(test: Test) -> inspect.Signature:
+    """Return the signature of `test` with the fixture that the outer half needs."""
+    fixture = inspect.Parameter("fake", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return inspect.Signature([fixture, *inspect.signature(test).parameters.values()])
 
-    Parameters
-    ----------
-    driver : Path
-        Folder of the fake ``libcuda.so.1``.
-    extension : Path
-        Folder of ``fakearray``.
-    """
 
-    def __init__(self, driver: Path, extension: Path) -> None:
-        self.driver = driver
-        self.extension = extension
+def _parametrized(test: Test, values: dict[str, Iterable[Any]]) -> Test:
+    pytest = sys.modules.get("pytest")  # children are spared its import
+    for name, each in values.items() if pytest else ():
+        test = pytest.mark.parametrize(name, each)(test)
+    return test
 
-    def run(self, code: str, *, library_path: str | None = None, **env: str) -> str:
-        """Run `code` on the driver in `library_path`, the fake one by default."""
-        path = child.environment()["PYTHONPATH"]
-        given = {
-            "LD_LIBRARY_PATH": str(self.driver) if library_path is None else library_path,
-            "PYTHONPATH": os.pathsep.join([path, str(self.extension)]),
-        }
-        done = subprocess.run(
-            [sys.executable, "-X", "faulthandler", "-c", code],
-            env={**os.environ, **given, **env},
-            capture_output=True,
-            text=True,
-            timeout=child.TIMEOUT_S,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        assert done.stderr == ""
-        return done.stdout
+
+class _Library:
+    """`fake.library`, imported when first used: only children can."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return getattr(import_module("fake.library"), name)
+        except ImportError as error:
+            raise AttributeError(name) from error
+
+
+lib = _Library()

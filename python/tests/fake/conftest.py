@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fake.child import Fake
+from fake.place import Fake
 from helpers import engines
 
 HERE = Path(__file__).parent

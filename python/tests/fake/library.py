@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
-from typing import Any
+from typing import Any, ClassVar
 
 import fakearray
 import numpy as np
@@ -74,8 +74,8 @@ def current() -> int:
 def make_current(device: int | None) -> None:
     """Make the primary context of a device current, or none."""
     context = ctypes.c_void_p()
+    assert driver.cuInit(0) == 0
     if device is not None:
-        assert driver.cuInit(0) == 0
         assert driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) == 0
     assert driver.cuCtxSetCurrent(context) == 0
 
@@ -151,7 +151,7 @@ class Future(Array):
 class Producer(Array):
     """Has ``__dlpack__`` and no exchange API."""
 
-    options: dict[str, Any] = {"name": "dltensor_versioned"}
+    options: ClassVar[dict[str, Any]] = {"name": "dltensor_versioned"}
 
     def __dlpack__(self, **_: Any) -> Any:
         return self.export(**self.options)
@@ -172,14 +172,14 @@ class Memory:
     """Bytes on a device, freed with the last array over them.
 
     `shift` moves them from an address that is a multiple of 256; kernels trap on what lies before.
-    CUDA memory without a driver is host memory that nobody may look at.
+    Memory of a device that does not exist is host memory that nobody may look at.
     """
 
     def __init__(self, device: tuple[int, int], data: bytes, shift: int = 0) -> None:
-        self._own = device[0] == 2 and driver is not None
         size = shift + len(data)
-        if self._own:
-            start = driver.fakecuda_alloc(device[1], size)
+        start = driver.fakecuda_alloc(device[1], size) if driver and device[0] == 2 else None
+        self._own = start is not None
+        if start is not None:
             driver.fakecuda_forbid(start, shift)
         else:
             self._buffer = ctypes.create_string_buffer(size + 256)
@@ -290,6 +290,26 @@ class raising:
         return True
 
 
-def flatten(*arguments: Any, **options: Any) -> Any:
-    """Call `goflat.flatten`, which must run in the extension: these arrays are nobody else's."""
-    return goflat.flatten(*arguments, **options)
+# ---- what several tests do ----
+
+
+def works(device: tuple[int, int] = CUDA1) -> None:
+    """Assert that a job on a device comes out right."""
+    grid, want = small(device)
+    assert_right(goflat.flatten(features(grid)), want)
+
+
+def cpu_goes_on(parts: list[str]) -> None:
+    """Assert that device arrays are refused with `parts`, again and again, and host arrays work."""
+    host, want = small(CPU)
+    grid, _ = small()
+    assert_right(goflat.flatten(features(host)), want)
+    clean = alive()
+    for _ in range(2):
+        with raising(goflat.DeviceError, *parts) as raised:
+            goflat.flatten(features(grid))
+        assert isinstance(raised.error, RuntimeError)
+        raised.error = None
+        assert_right(goflat.flatten(features(host)), want)
+        assert alive() == clean
+    assert parts[-1] in _native._core.bridge_Driver()  # type: ignore[union-attr]

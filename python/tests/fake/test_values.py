@@ -3,104 +3,81 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
 
-import pytest
+import numpy as np
 
-from fake.child import in_child
-
-if TYPE_CHECKING:
-    import numpy as np
+import goflat
+from fake.child import in_child, lib
 
 
-@pytest.mark.parametrize("seed", range(4))
-@in_child
+@in_child(seed=range(4))
 def test_random_jobs(seed: int) -> None:
-    from fake.library import CUDA1, assert_right, check_memory, features, flatten, place
-
     r = random.Random(seed)
     for _ in range(60):
         grid, dim = random_job(r)
-        arrays = [[place(x, CUDA1, shift=r.choice(SHIFTS)) for x in line] for line in grid]
+        arrays = [[lib.place(x, lib.CUDA1, shift=r.choice(SHIFTS)) for x in line] for line in grid]
         want = joined(grid, dim)
         if r.random() < 0.4:
-            flat = flatten(features(arrays), out=room_for(r, want), dim=dim)
+            flat = goflat.flatten(lib.features(arrays), out=room_for(r, want), dim=dim)
         else:
-            flat = flatten(features(arrays), dim=dim)
-        assert_right(flat, want)
+            flat = goflat.flatten(lib.features(arrays), dim=dim)
+        lib.assert_right(flat, want)
         for line, originals in zip(arrays, grid, strict=True):
-            assert_right(line, originals)
-        check_memory()
+            lib.assert_right(line, originals)
+        lib.check_memory()
 
 
-@in_child
+@in_child()
 def test_every_pair_of_alignments() -> None:
-    import numpy as np
-
-    from fake.library import CUDA1, assert_right, check_memory, features, flatten, place
-
     r = random.Random(5)
     parts = [[bits(r, (rows, 5), "u1")] for rows in (1, 8, 0, 30)]
     want = joined(parts, 0)
     for source in range(17):
-        arrays = [[place(x, CUDA1, shift=source) for x in line] for line in parts]
+        arrays = [[lib.place(x, lib.CUDA1, shift=source) for x in line] for line in parts]
         for target in range(17):
-            out = place(np.zeros_like(want[0]), CUDA1, shift=target)
-            assert_right(flatten(features(arrays), out=[out]), want)
-    check_memory()
+            out = lib.place(np.zeros_like(want[0]), lib.CUDA1, shift=target)
+            lib.assert_right(goflat.flatten(lib.features(arrays), out=[out]), want)
+    lib.check_memory()
 
 
-@in_child
+@in_child()
 def test_long_and_many_entries() -> None:
     """All three kernels, and more entries than one launch takes."""
-    from fake.library import CUDA1, assert_right, features, flatten, launches, place, reset
-
     r = random.Random(6)
     for rows, keys in (([3, 60_000], 2), ([1], 3_000)):
         grid = [[bits(r, (r.choice(rows), 2), "u2") for _ in range(2)] for _ in range(keys)]
-        arrays = [[place(x, CUDA1) for x in line] for line in grid]
-        reset()
-        assert_right(flatten(features(arrays)), joined(grid, 0))
-        assert launches()
+        arrays = [[lib.place(x, lib.CUDA1) for x in line] for line in grid]
+        lib.reset()
+        lib.assert_right(goflat.flatten(lib.features(arrays)), joined(grid, 0))
+        assert lib.launches()
 
 
-@in_child
+@in_child()
 def test_batch_major_and_cat() -> None:
-    import goflat
-    from fake.library import assert_right, small
-
-    grid, want = small()
+    grid, want = lib.small()
     keys = range(len(grid))
-    assert_right(goflat.flatten([{k: grid[k][b] for k in keys} for b in range(2)]), want)
-    assert_right([goflat.cat([line[1] for line in grid])], want[1:])
+    lib.assert_right(goflat.flatten([{k: grid[k][b] for k in keys} for b in range(2)]), want)
+    lib.assert_right([goflat.cat([line[1] for line in grid])], want[1:])
 
 
-@in_child
+@in_child()
 def test_nothing_to_move_calls_no_driver() -> None:
-    import numpy as np
-
-    from fake.library import features, flatten, log, place, reset
-
     empty = np.empty((0, 4), np.float32)
-    grid = [[place(empty), place(empty)], [place(empty), place(empty)]]
-    reset()
-    flat = flatten(features(grid))
+    grid = [[lib.place(empty), lib.place(empty)], [lib.place(empty), lib.place(empty)]]
+    lib.reset()
+    flat = goflat.flatten(lib.features(grid))
     assert [out.shape for out in flat] == [(0, 4), (0, 4)]
     assert [out.device for out in flat] == ["device 2:1"] * 2
-    legacy = flatten({"a": [place(np.empty(0, np.float32))]})
+    legacy = goflat.flatten({"a": [lib.place(np.empty(0, np.float32))]})
     assert legacy[0].shape == (0,)
-    assert log() == []
+    assert lib.log() == []
 
 
-@in_child
+@in_child()
 def test_legacy_entries_are_skipped() -> None:
-    import numpy as np
-
-    from fake.library import assert_right, features, flatten, place
-
     nothing, two = np.empty(0, np.float32), np.ones((2, 3), np.float32)
-    grid = [[place(nothing), place(two)], [place(two), place(nothing)]]
-    assert_right(flatten(features(grid)), [two, two])
+    grid = [[lib.place(nothing), lib.place(two)], [lib.place(two), lib.place(nothing)]]
+    lib.assert_right(goflat.flatten(lib.features(grid)), [two, two])
 
 
 # ---- jobs ----
@@ -110,7 +87,6 @@ DTYPES = ("u1", "u2", "f4", "f8", "c16", "b1", "i8")
 
 
 def joined(grid: list[list[np.ndarray]], dim: int) -> list[np.ndarray]:
-    import numpy as np
 
     return [np.ascontiguousarray(np.concatenate(c, dim)) for c in zip(*grid, strict=True)]
 
@@ -132,7 +108,6 @@ def random_job(r: random.Random) -> tuple[list[list[np.ndarray]], int]:
 
 
 def bits(r: random.Random, shape: list[int] | tuple[int, ...], dtype: str) -> np.ndarray:
-    import numpy as np
 
     count = int(np.prod(shape)) * np.dtype(dtype).itemsize
     raw = np.frombuffer(r.randbytes(count), np.uint8)
@@ -141,7 +116,6 @@ def bits(r: random.Random, shape: list[int] | tuple[int, ...], dtype: str) -> np
 
 def strided(r: random.Random, shape: list[int], dtype: str, repeat: bool = True) -> np.ndarray:
     """Return an array of that shape that lies in memory in some way, repeated elements included."""
-    import numpy as np
 
     order = r.sample(range(len(shape)), len(shape))
     steps = [r.choice((1, 1, 2, -1, -2)) for _ in shape]
@@ -157,7 +131,6 @@ def strided(r: random.Random, shape: list[int], dtype: str, repeat: bool = True)
 
 def room_for(r: random.Random, want: list[np.ndarray]) -> list[object]:
     """Return arrays to write to, some of them strided."""
-    from fake.library import CUDA1, place
 
     views = [strided(r, list(x.shape), x.dtype.str[1:], repeat=False) for x in want]
-    return [place(view, CUDA1, shift=r.choice(SHIFTS)) for view in views]
+    return [lib.place(view, lib.CUDA1, shift=r.choice(SHIFTS)) for view in views]
