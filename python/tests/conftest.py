@@ -5,12 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from goflat import _api
 from helpers import engines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+# A loaded machine is no bug: the time limit is that of pytest.
+settings.register_profile("goflat", deadline=None, print_blob=True)
+settings.load_profile("goflat")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -16,7 +16,6 @@ from helpers.jobs import batch_major, oracle, tensor
 pytestmark = pytest.mark.usefixtures("engine")
 lasting_engine = settings(
     max_examples=200,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
