@@ -32,6 +32,16 @@ LOCAL = re.compile(r'^gopy gen .*$|^#cgo LDFLAGS:.*$|(?<=^#cgo CFLAGS: )"-I[^"]*
 EXPORTS = "{ global: PyInit__core; local: *; };\n"
 
 
+def settle(folder: Path) -> None:
+    """Make what gopy wrote the same at every run: it orders functions as a Go map does."""
+    stubs, calls = folder / "core.go", folder / "build.py"
+    head, functions = LOCAL.sub("", stubs.read_text()).rsplit("// ---- Functions ---", 1)
+    stubs.write_text(head + "//export".join(sorted(functions.split("//export"))))
+    block = re.compile(r"(^add_checked_.*\n)+", re.MULTILINE)
+    ordered = block.sub(lambda found: "".join(sorted(found[0].splitlines(True))), calls.read_text())
+    calls.write_text(ordered)
+
+
 class BuildCore(build_ext):
     """Builds the extension below build/, then puts it into place in one step."""
 
@@ -82,9 +92,8 @@ class BuildCore(build_ext):
         """Let gopy write core.go and build.py, cgo the header, and pybindgen core.c."""
         gopy = ["-name=core", "-no-make", "-dynamic-link=true", f"-vm={sys.executable}"]
         self.run_tool("go", "tool", "gopy", "gen", f"-output={self.out}", *gopy, "./bridge")
-        stubs = self.out / "core.go"
-        stubs.write_text(LOCAL.sub("", stubs.read_text()))
-        self.run_tool("go", "tool", "goimports", "-w", str(stubs))
+        settle(self.out)
+        self.run_tool("go", "tool", "goimports", "-w", str(self.out / "core.go"))
         header = ["-exportheader=core_go.h", "--"]
         includes = toolchain.include_flags()
         self.run_tool("go", "tool", "cgo", *header, *includes, "core.go", cwd=self.out)

@@ -38,8 +38,9 @@ def faults(extension: Path) -> Iterator[str]:
         yield "it is not stripped"
     if (size := extension.stat().st_size) > LARGEST_BYTES:
         yield f"it has {size:,} bytes, more than {LARGEST_BYTES:,}"
-    if str(ROOT).encode() in extension.read_bytes():
-        yield f"it contains the path {ROOT}"
+    for path in (str(ROOT), "/include/python3"):
+        if path.encode() in extension.read_bytes():
+            yield f"it contains the path {path}"
     versions = output("readelf", "--wide", "--version-info", str(extension))
     newest = max(tuple(map(int, v.split("."))) for v in re.findall(r"GLIBC_([\d.]+)", versions))
     if newest > NEWEST_GLIBC:

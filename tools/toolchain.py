@@ -114,13 +114,14 @@ def environment() -> dict[str, str]:
     The headers come as -I flags, because those of gorgonia.org/cu would win over CPATH
     and pick up a CUDA 13 in /usr/local/cuda. CPATH is for compilers that Go does not run.
     Thread-local variables of C are initial-exec, as Go's own is: the general model
-    would make the extension depend on the dynamic loader by name.
+    would make the extension depend on the dynamic loader by name. Python's own inline
+    functions go without their assertions, as in every extension.
     """
     go = find_go()
     cc = os.environ.get("CC", "gcc").split()[0]
     if not shutil.which(cc):
         raise ToolchainError(f"goflat needs a C compiler, but there is no {cc} on PATH.")
-    cflags = [os.environ.get("CGO_CFLAGS", "-O2 -g"), "-ftls-model=initial-exec"]
+    cflags = [os.environ.get("CGO_CFLAGS", "-O2 -g"), "-DNDEBUG", "-ftls-model=initial-exec"]
     cflags += [f"'{flag}'" for flag in include_flags()]
     return {
         **os.environ,
