@@ -155,18 +155,20 @@ static PyObject *export_capsule(PyObject *object) {
   return capsule;
 }
 
+// A producer's own error: the fall-back meets it again, and says at which key and batch. KeyboardInterrupt and its like
+// are nobody's error and go through.
+static int decline(gf_job *job) {
+  if (!PyErr_ExceptionMatches(PyExc_Exception)) return gf_raise(job);
+  PyErr_Clear();
+  return job->status = GF_FALLBACK;
+}
+
 // Takes the tensor out of the capsule. Its name alone says which struct is inside; renaming marks it as used.
 static int open_capsule(gf_job *job, PyObject *capsule, gf_view *v) {
   int versioned = PyCapsule_IsValid(capsule, "dltensor_versioned");
-  if (!versioned && !PyCapsule_IsValid(capsule, "dltensor")) {
-    PyErr_SetString(PyExc_BufferError, "__dlpack__ returned no unused DLPack capsule");
-    return gf_raise(job);
-  }
+  if (!versioned && !PyCapsule_IsValid(capsule, "dltensor")) return job->status = GF_FALLBACK;
   void *managed = PyCapsule_GetPointer(capsule, versioned ? "dltensor_versioned" : "dltensor");
-  if (versioned && ((gf_dl_managed_versioned *)managed)->version.major != GF_DL_MAJOR) {
-    PyErr_SetString(PyExc_BufferError, "__dlpack__ returned a capsule of another DLPack generation");
-    return gf_raise(job);
-  }
+  if (versioned && ((gf_dl_managed_versioned *)managed)->version.major != GF_DL_MAJOR) return job->status = GF_FALLBACK;
   if (gf_hold_managed(job, managed, versioned) != GF_DONE) return GF_ERROR;
   PyCapsule_SetName(capsule, versioned ? "used_dltensor_versioned" : "used_dltensor");
   v->tensor = versioned ? ((gf_dl_managed_versioned *)managed)->tensor : ((gf_dl_managed *)managed)->tensor;
@@ -179,7 +181,7 @@ static int read_capsule(gf_job *job, int64_t key, int64_t batch, PyObject *objec
   if (!PyObject_HasAttrString(object, "__dlpack__"))
     return gf_fail(job, "DTYPE", key, batch, Py_TYPE(object)->tp_name, "a tensor or array");
   PyObject *capsule = export_capsule(object);
-  if (capsule == NULL) return gf_raise(job);
+  if (capsule == NULL) return decline(job);
   int rc = open_capsule(job, capsule, v);
   Py_DECREF(capsule);
   if (rc == GF_DONE && v->tensor.device.type != GF_DL_CPU) return job->status = GF_FALLBACK;  // a stream was not agreed on

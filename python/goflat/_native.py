@@ -99,7 +99,7 @@ def _run(features: Any, outs: list[Any] | None, result: list[Any], dim: int, fla
 
 
 def _flatten(features: Any, outs: Any, dim: Any, packed: bool) -> Flat[Any]:
-    """Do a job that is not the plain one: `out=`, packed, autograd, unusual containers or arrays."""
+    """Do a job that is not plain: `out=`, packed, autograd, unusual containers or arrays."""
     flat = None
     if _core is not None and _is_int64(dim):
         flat = _attempt(features, _listed(outs, packed), dim, packed, 0)
@@ -134,7 +134,7 @@ def _written(outs: list[Any]) -> None:
 
 def _as_dict(table: Features) -> dict[Any, list[Any]]:
     size = table.batches
-    return {key: table.grid[k * size :][:size] for k, key in enumerate(table.keys)}
+    return {key: table.grid[k * size : (k + 1) * size] for k, key in enumerate(table.keys)}
 
 
 def _listed(outs: Any, packed: bool) -> list[Any] | tuple[()] | None:
@@ -240,7 +240,7 @@ def _resolve_ndarray(array: Any) -> Any:
 
 
 def _refuse_out(out: Any) -> Any:
-    """Say whether `out` may be written to: None yes, True all of its kind, a status, or a refusal."""
+    """Say whether `out` may be written to: None, True (so are all like it), status or refusal."""
     kind = kind_of(type(out))
     if kind == "torch":
         from . import _torch
@@ -304,4 +304,6 @@ if _core is not None:
     _core.bridge_Register(id(_first_hooks))
     os.register_at_fork(after_in_child=_forget)
 else:
-    warnings.warn(f"goflat runs in pure Python, on torch.cat and numpy.concatenate: {reason}", stacklevel=2)
+    warnings.warn(
+        f"goflat runs in pure Python, on torch.cat and numpy.concatenate: {reason}", stacklevel=2
+    )

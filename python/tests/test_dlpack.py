@@ -50,18 +50,11 @@ def test_0_dim_capsule() -> None:
 
 
 @pytest.mark.parametrize("name", [b"used_dltensor", b"dltensor_versioned_", b"nonsense"])
-def test_wrong_names_are_refused(name: bytes, engine: str, request: pytest.FixtureRequest) -> None:
-    raw_on_native(engine, request)
+def test_wrong_names_are_refused(name: bytes) -> None:
     good, bad = Handmade(numbers(), deleter=False), Handmade(numbers(), name=name)
     with pytest.raises(goflat.DTypeError, match=r"key 'b', batch 0: got .*Handmade that NumPy"):
         goflat.flatten({"a": [good], "b": [bad]})
     assert bad.deleted == 0
-
-
-def raw_on_native(engine: str, request: pytest.FixtureRequest) -> None:
-    if engine == "native":
-        reason = "the error of a producer arrives as it is, without key and batch"
-        request.node.add_marker(pytest.mark.xfail(reason=reason, raises=BufferError, strict=True))
 
 
 def test_capsules_are_given_back_after_an_error() -> None:
@@ -88,13 +81,10 @@ def test_versioned_capsules_of_numpy() -> None:
     assert all(version is not None for version in asked)
 
 
-def test_error_of_the_producer_reaches_the_caller(
-    engine: str, request: pytest.FixtureRequest
-) -> None:
+def test_error_of_the_producer_reaches_the_caller() -> None:
     class Broken(Handmade):
         def __dlpack__(self, stream: Any = None) -> Any:
             raise BufferError("not today")
 
-    raw_on_native(engine, request)
     with pytest.raises(goflat.DTypeError, match=r"key 'a', batch 0: got .*not today"):
         goflat.flatten({"a": [Broken(numbers())]})
