@@ -11,11 +11,14 @@
 
 // The Python objects the collector calls. NULL until registered: NumPy and torch are never imported by us.
 typedef struct {
-  PyObject *tensor, *ndarray;            // types: torch.Tensor, numpy.ndarray
+  PyObject *tensor, *ndarray, *cupy;     // types: torch.Tensor, numpy.ndarray, cupy.ndarray
   PyObject *empty, *np_empty;            // torch.empty, numpy.empty
   PyObject *resolve;                     // resolve(entry) -> entry to read | status | (code, got, want)
   PyObject *refuse_out;                  // refuse_out(array) -> None | True | status | (code, got, want)
   PyObject *attributes;                  // attributes(tensor) -> (address, shape, strides, code, bits, lanes, device type, device index)
+  PyObject *cupy_attributes;             // the same of a cupy.ndarray, strides in bytes
+  PyObject *cupy_empty;                  // cupy_empty(like, shape) -> cupy.ndarray on like's device
+  PyObject *cupy_stream;                 // cupy_stream(device index) -> CuPy's current raw stream there
   PyObject *wrap;                        // wrap(first entry, ndarray) -> array of the first entry's framework
   PyObject *current_stream;              // current_stream(device index) -> raw CUDA stream, for torch without a table
   PyObject *is_grad_enabled;             // torch.is_grad_enabled

@@ -12,6 +12,8 @@ static const struct {
     {"attributes", &gf_hooks.attributes}, {"wrap", &gf_hooks.wrap},       {"watchers", &gf_hooks.watchers},
     {"is_grad_enabled", &gf_hooks.is_grad_enabled}, {"forward_ad", &gf_hooks.forward_ad},
     {"current_stream", &gf_hooks.current_stream},
+    {"cupy", &gf_hooks.cupy},             {"cupy_attributes", &gf_hooks.cupy_attributes},
+    {"cupy_empty", &gf_hooks.cupy_empty}, {"cupy_stream", &gf_hooks.cupy_stream},
 };
 
 // Stores every known name of the dict; objects are kept for the life of the process. Returns how many were stored.

@@ -16,7 +16,7 @@ enum {
   GF_ERROR = 4,      // job->error says what, or a Python exception is pending
 };
 
-enum { GF_KIND_NONE = 0, GF_KIND_TORCH, GF_KIND_NUMPY, GF_KIND_EXCHANGE, GF_KIND_DLPACK };  // whose arrays these are
+enum { GF_KIND_NONE = 0, GF_KIND_TORCH, GF_KIND_NUMPY, GF_KIND_CUPY, GF_KIND_EXCHANGE, GF_KIND_DLPACK };  // whose arrays these are
 
 enum { GF_FLAG_ONE_KEY = 1, GF_FLAG_PACKED = 2, GF_FLAG_NO_GRAD = 4 };  // what the caller asks for
 

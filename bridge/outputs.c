@@ -75,6 +75,14 @@ static PyObject *make_numpy(gf_job *job, int64_t batch, int32_t ndim, const int6
   return out;
 }
 
+static PyObject *make_cupy(gf_job *job, int64_t batch, int32_t ndim, const int64_t *shape) {
+  PyObject *tuple = shape_tuple(ndim, shape);
+  if (tuple == NULL) return NULL;
+  PyObject *out = PyObject_CallFunctionObjArgs(gf_hooks.cupy_empty, (PyObject *)job->objects[batch], tuple, NULL);
+  Py_DECREF(tuple);
+  return out;
+}
+
 static void set_error(void *context, const char *kind, const char *message) {
   (void)context;
   PyGILState_STATE gil = PyGILState_Ensure();
@@ -93,6 +101,7 @@ static PyObject *make_exchange(gf_job *job, int64_t batch, int32_t ndim, const i
 
 static PyObject *make(gf_job *job, int64_t batch, int32_t ndim, const int64_t *shape) {
   if (job->kind == GF_KIND_EXCHANGE) return make_exchange(job, batch, ndim, shape);
+  if (job->kind == GF_KIND_CUPY) return make_cupy(job, batch, ndim, shape);
   return job->kind == GF_KIND_TORCH ? make_torch(job, batch, ndim, shape) : make_numpy(job, batch, ndim, shape);
 }
 
@@ -253,7 +262,7 @@ static void remember(gf_job *job) {
 
 // One device for all batches, a tuple of one per batch, or None where arrays have no such attribute.
 static PyObject *devices_of(gf_job *job) {
-  if (job->kind != GF_KIND_TORCH && job->kind != GF_KIND_EXCHANGE) return Py_NewRef(Py_None);
+  if (job->kind == GF_KIND_NUMPY || job->kind == GF_KIND_DLPACK) return Py_NewRef(Py_None);
   if (all_on_one_device(job) || job->outs_len != job->batches) return device_of(job);
   PyObject *devices = PyTuple_New(job->outs_len);
   for (int64_t b = 0; devices != NULL && b < job->outs_len; b++) {

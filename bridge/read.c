@@ -1,6 +1,7 @@
 // Reads one array object into a gf_dl_tensor, by the cheapest way its type allows:
 //   exact torch.Tensor that is plain   the exchange API, about 45 ns
 //   numpy.ndarray                      the buffer protocol, about 80 ns
+//   cupy.ndarray                       Python attributes, about 1 us
 //   anything else                      the resolve hook looks at it first, then exchange API, attributes, or a capsule
 #include "collect.h"
 
@@ -53,11 +54,12 @@ const gf_dl_exchange *gf_exchange_of(PyTypeObject *type) {
 static int is_tensor(PyObject *o) {
   return gf_hooks.tensor != NULL && PyObject_TypeCheck(o, (PyTypeObject *)gf_hooks.tensor);
 }
+static int is_cupy(PyObject *o) { return gf_hooks.cupy != NULL && Py_TYPE(o) == (PyTypeObject *)gf_hooks.cupy; }
 static int is_ndarray(PyObject *o) {
   return gf_hooks.ndarray != NULL && PyObject_TypeCheck(o, (PyTypeObject *)gf_hooks.ndarray);
 }
 
-// ---- torch without an exchange table, or with a dtype that the table does not know ----
+// ---- through Python attributes: CuPy, and torch without an exchange table or with a dtype that the table lacks ----
 
 static int copy_dims(PyObject *sequence, int64_t *dims, int *count) {
   PyObject *fast = PySequence_Fast(sequence, "extents");
@@ -69,9 +71,9 @@ static int copy_dims(PyObject *sequence, int64_t *dims, int *count) {
   return n > GF_MAX_NDIM || PyErr_Occurred() ? -1 : 0;
 }
 
-static int read_attributes(PyObject *object, gf_view *v) {
-  if (gf_hooks.attributes == NULL) return -1;
-  PyObject *tuple = PyObject_CallOneArg(gf_hooks.attributes, object), *shape, *strides;
+static int read_attributes(PyObject *hook, PyObject *object, gf_view *v) {
+  if (hook == NULL) return -1;
+  PyObject *tuple = PyObject_CallOneArg(hook, object), *shape, *strides;
   if (tuple == NULL) return -1;
   unsigned long long address;
   int code, bits, lanes, type, index, ndim, nstrides, rc = -1;
@@ -93,7 +95,13 @@ static int read_tensor(PyObject *object, const gf_dl_exchange *api, gf_view *v) 
     if (api->borrow_from_object(object, &v->tensor) == 0) return 0;
     PyErr_Clear();
   }
-  return read_attributes(object, v);
+  return read_attributes(gf_hooks.attributes, object, v);
+}
+
+static int read_cupy(PyObject *object, gf_view *v) {
+  v->kind = GF_KIND_CUPY;
+  v->strides_in_bytes = 1;
+  return read_attributes(gf_hooks.cupy_attributes, object, v);
 }
 
 // ---- numpy.ndarray ----
@@ -318,6 +326,7 @@ static int read_resolved(gf_job *job, int64_t e, PyObject *object, gf_view *v) {
     return read_tensor(object, api, v) == 0 ? GF_DONE : gf_raise(job);
   }
   if (is_ndarray(object)) return read_ndarray(object, v, 0);
+  if (is_cupy(object)) return read_cupy(object, v) == 0 ? GF_DONE : gf_raise(job);
   if (api != NULL) return read_exchange(job, object, api, v);
   return read_capsule(job, e / job->batches, e % job->batches, object, v);
 }
@@ -341,6 +350,9 @@ int gf_read_entry(gf_job *job, int64_t e, PyObject *object) {
   } else if (type == (PyTypeObject *)gf_hooks.ndarray) {
     job->objects[e] = Py_NewRef(object);
     rc = read_ndarray(object, &view, 0);
+  } else if (is_cupy(object)) {
+    job->objects[e] = Py_NewRef(object);
+    rc = read_cupy(object, &view) == 0 ? GF_DONE : gf_raise(job);
   } else {
     rc = read_unknown(job, e, object, &view);
   }
@@ -354,6 +366,8 @@ int gf_read_output(gf_job *job, PyObject *object, gf_view *view, int writable) {
     rc = read_tensor(object, gf_exchange_of(Py_TYPE(object)), view) == 0 ? GF_DONE : GF_ERROR;
   else if (is_ndarray(object))
     rc = read_ndarray(object, view, writable);
+  else if (is_cupy(object))
+    rc = read_cupy(object, view) == 0 ? GF_DONE : GF_ERROR;
   else {
     const gf_dl_exchange *api = gf_exchange_of(Py_TYPE(object));
     rc = api == NULL ? GF_FALLBACK : read_exchange(job, object, api, view);
@@ -361,19 +375,22 @@ int gf_read_output(gf_job *job, PyObject *object, gf_view *view, int writable) {
   return rc;
 }
 
-int gf_current_stream(gf_job *job, int32_t device, uint64_t *stream) {
-  void *raw = NULL;
-  if (job->api != NULL && job->api->current_stream != NULL) {
-    if (job->api->current_stream(GF_DL_CUDA, device, &raw) != 0) return gf_raise(job);
-    *stream = (uint64_t)(uintptr_t)raw;
-    return GF_DONE;
-  }
-  if (gf_hooks.current_stream == NULL) {
+static int ask_stream(gf_job *job, PyObject *hook, int32_t device, uint64_t *stream) {
+  if (hook == NULL) {
     PyErr_SetString(PyExc_RuntimeError, "this framework does not tell its current CUDA stream");
     return gf_raise(job);
   }
-  PyObject *answer = PyObject_CallFunction(gf_hooks.current_stream, "i", device);
+  PyObject *answer = PyObject_CallFunction(hook, "i", device);
   if (answer != NULL) *stream = PyLong_AsUnsignedLongLong(answer);
   Py_XDECREF(answer);
   return answer == NULL || PyErr_Occurred() ? gf_raise(job) : GF_DONE;
+}
+
+int gf_current_stream(gf_job *job, int32_t device, uint64_t *stream) {
+  if (job->kind == GF_KIND_CUPY) return ask_stream(job, gf_hooks.cupy_stream, device, stream);
+  if (job->api == NULL || job->api->current_stream == NULL) return ask_stream(job, gf_hooks.current_stream, device, stream);
+  void *raw = NULL;
+  if (job->api->current_stream(GF_DL_CUDA, device, &raw) != 0) return gf_raise(job);
+  *stream = (uint64_t)(uintptr_t)raw;
+  return GF_DONE;
 }

@@ -64,17 +64,21 @@ def arrays_of(table: Features) -> Arrays:
         from . import _torch
 
         return _torch.arrays_of(known)
+    if kind == "cupy":
+        from . import _cupy
+
+        return _cupy.CuPy()
     from . import _numpy
 
     return _numpy.NumPy() if kind == "numpy" else _numpy.Foreign(table.grid[0])
 
 
 def kind_of(cls: type) -> Any:
-    """Return ``"torch"``, ``"numpy"``, another class with ``__dlpack__`` itself, or None.
+    """Return ``"torch"``, ``"numpy"``, ``"cupy"``, another class with ``__dlpack__``, or None.
 
     Looks frameworks up in `sys.modules`: a class of a framework exists only once it is imported.
     """
-    for name, base in (("torch", "Tensor"), ("numpy", "ndarray")):
+    for name, base in (("torch", "Tensor"), ("numpy", "ndarray"), ("cupy", "ndarray")):
         if issubclass(cls, getattr(sys.modules.get(name), base, ())):
             return name
     return cls if hasattr(cls, "__dlpack__") else None

@@ -212,6 +212,8 @@ def _resolve(entry: Any) -> Any:
         return _resolve_tensor(entry)
     if kind == "numpy":
         return _resolve_ndarray(entry)
+    if kind == "cupy":
+        return _resolve_cupy(entry)
     if any(hasattr(type(entry), name) for name in _EXCHANGE_API):
         return entry
     if kind is None or entry.__dlpack_device__()[0] != 1:
@@ -237,6 +239,14 @@ def _resolve_ndarray(array: Any) -> Any:
     _meet_numpy()
     np = sys.modules["numpy"]
     return array if type(array) in (np.ndarray, np.memmap) else _FALLBACK
+
+
+def _resolve_cupy(array: Any) -> Any:
+    from . import _cupy
+
+    hooks = _cupy.introduce()
+    _core.bridge_Register(id(hooks))  # type: ignore[union-attr]
+    return array if type(array) is hooks["cupy"] else _FALLBACK
 
 
 def _refuse_out(out: Any) -> Any:
