@@ -10,10 +10,16 @@ import tempfile
 from pathlib import Path
 
 import check_wheel
+from check_wheel import output
 
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
+BENCHMARKS = (
+    "--ignore=python/tests/test_benchmarks.py",
+    "--deselect=python/tests/test_main.py::test_bench_without_torch",
+)
+NOT_TESTED = (".*", "build", "dist", "goflat", "*.egg-info")
 
 
 def run(*command: str | Path, cwd: Path = ROOT) -> None:
@@ -54,22 +60,24 @@ def build(python: Path) -> Path:
 
 
 def test(python: Path, wheel: Path) -> None:
-    """Run the CPU tests against the installed wheel, away from the source tree.
+    """Run the CPU tests against the installed wheel, in a copy of the tree without the package.
 
     Those of the benchmarks stay out, because a wheel has no benchmarks.
     """
     with tempfile.TemporaryDirectory() as folder:
-        run(python, "-m", "venv", Path(folder) / "venv")
-        fresh = Path(folder) / "venv" / "bin" / "python"
-        pip(fresh, "install", "--group", "test", wheel)
-        shutil.copytree(ROOT / "python" / "tests", Path(folder) / "tests")
-        config = (f"--config-file={ROOT / 'pyproject.toml'}", f"--rootdir={folder}")
-        select = ("-m", "not gpu and not slow", "--ignore=tests/test_benchmarks.py", "tests")
-        run(fresh, "-m", "pytest", *config, *select, cwd=Path(folder))
+        tree, venv = Path(folder) / "tree", Path(folder) / "venv"
+        shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*NOT_TESTED), symlinks=True)
+        run(python, "-m", "venv", venv)
+        fresh = venv / "bin" / "python"
+        requires = output(sys.executable, "tools/build_requires.py").splitlines()
+        pip(fresh, "install", "--group", "test", *requires, wheel)
+        select = ("-m", "not gpu and not slow", *BENCHMARKS)
+        run(fresh, "-m", "pytest", *select, "python/tests", cwd=tree)
 
 
 def main() -> None:
     """Make dist/ anew."""
+    os.chdir(ROOT)
     shutil.rmtree(DIST, ignore_errors=True)
     DIST.mkdir()
     for version in PYTHONS:
