@@ -65,6 +65,7 @@ lint: lint-go lint-py lint-gen ## all static checks, formatting included
 
 lint-go: $(VENV)/.build
 	$(WITH) go vet $(TAGS) ./...
+	$(WITH) env CGO_ENABLED=0 go vet $(TAGS) ./flatten ./examples/...
 	$(WITH) go tool -modfile=tools/go.mod golangci-lint run
 
 lint-py: $(VENV)/.native $(VENV)/.test $(VENV)/.lint
@@ -84,6 +85,8 @@ test: test-go test-py ## all tests on the CPU, invariants on
 
 test-go: $(VENV)/.build
 	$(WITH) go test -count=1 $(TAGS) ./...
+	@mkdir -p build
+	@$(WITH) go test -run='^$$' -bench=. -benchtime=1x ./... > build/bench || { cat build/bench; exit 1; }
 
 test-py: $(VENV)/.native $(VENV)/.test
 	$(PY) tools/check_wheel.py python/goflat/_core*.so
