@@ -21,10 +21,16 @@ func TestExplain(t *testing.T) {
 		env    lookupEnv
 		want   []string
 	}{
-		{"no driver", &libcuda.OpenError{Stage: libcuda.NoLibrary, Detail: "cannot open shared object file"},
-			env("", false), []string{"cannot open shared object file", "install the NVIDIA driver", "--gpus all"}},
-		{"another library of that name", &libcuda.OpenError{Stage: libcuda.NotCUDA},
-			env("", false), []string{"no cuInit", "library path"}},
+		{
+			"no driver", &libcuda.OpenError{Stage: libcuda.NoLibrary, Detail: "cannot open shared object file"},
+			env("", false),
+			[]string{"cannot open shared object file", "install the NVIDIA driver", "--gpus all"},
+		},
+		{
+			"another library of that name", &libcuda.OpenError{Stage: libcuda.NotCUDA},
+			env("", false),
+			[]string{"no cuInit", "library path"},
+		},
 		{"old driver", failed(35, ""), env("", false), []string{"35 (unknown error)", "update", minDriverRelease}},
 		{"stub library", failed(34, "CUDA_ERROR_STUB_LIBRARY"), env("", false), []string{"LD_LIBRARY_PATH"}},
 		{"no device", failed(100, "CUDA_ERROR_NO_DEVICE"), env("", false), []string{"100 (CUDA_ERROR_NO_DEVICE)", "nvidia-smi"}},
@@ -66,8 +72,10 @@ func TestErrorText(t *testing.T) {
 		err  *Error
 		want string
 	}{
-		{&Error{Call: "cuLaunchKernel", Code: 1, Name: "CUDA_ERROR_INVALID_VALUE", Text: "invalid argument"},
-			"[cuLaunchKernel][CUDA_ERROR_INVALID_VALUE] invalid argument"},
+		{
+			&Error{Call: "cuLaunchKernel", Code: 1, Name: "CUDA_ERROR_INVALID_VALUE", Text: "invalid argument"},
+			"[cuLaunchKernel][CUDA_ERROR_INVALID_VALUE] invalid argument",
+		},
 		{&Error{Call: "cuMemAlloc", Code: 12345}, "[cuMemAlloc][12345] unknown error"},
 	}
 	for _, tt := range tests {

@@ -372,7 +372,7 @@ func TestFakeTraps(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := move(t, tt.edit); got != tt.want {
+			if got := move(t, tt.edit); !errors.Is(got, tt.want) {
 				t.Errorf("got %v, want %v", got, tt.want)
 			}
 		})

@@ -92,8 +92,12 @@ func isDriver(name string) bool {
 // bytes, padded to an even number.
 func eachMember(r io.Reader, f func([]byte) error) error {
 	b := bufio.NewReader(r)
-	if magic, err := b.ReadString('\n'); err != nil || magic != "!<arch>\n" {
-		return fmt.Errorf("not an archive: %q (%v)", magic, err)
+	magic, err := b.ReadString('\n')
+	if err != nil {
+		return fmt.Errorf("archive without a first line: %w", err)
+	}
+	if magic != "!<arch>\n" {
+		return fmt.Errorf("not an archive: %q", magic)
 	}
 	for {
 		var header [60]byte
