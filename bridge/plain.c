@@ -140,7 +140,8 @@ static int learn(PyObject *list, PyObject *plain) {
   torch_words.ready = torch_words.plain.len = torch_words.writable.len = 0;
   torch_words.impl_at = find_word(WORD_IMPL, object_words(list), list);
   torch_words.keys_at = find_word(WORD_KEYS, GF_IMPL_WORDS, list);
-  torch_words.state_at = find_word(WORD_STATE, GF_IMPL_WORDS, list);
+  // Autograd state comes before the key set, with which a TensorImpl ends: what lies behind it is anybody's.
+  torch_words.state_at = find_word(WORD_STATE, torch_words.keys_at, list);
   PyErr_Clear();
   torch_words.ready = torch_words.impl_at >= 0 && torch_words.keys_at >= 0 && torch_words.state_at >= 0;
   if (!torch_words.ready) return 0;
