@@ -27,7 +27,10 @@ def mypy(cache: Path) -> str:
     package = Path(goflat.__path__[0]).parent
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", f"--cache-dir={cache}", str(FILE)],
-        env={**os.environ, "MYPYPATH": str(package)},
+        # mypy finds installed packages itself, and refuses to be pointed at them
+        env=os.environ
+        if package.name == "site-packages"
+        else {**os.environ, "MYPYPATH": str(package)},
         capture_output=True,
         text=True,
         check=False,
