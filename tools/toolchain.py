@@ -103,6 +103,13 @@ def includes() -> list[Path]:
     return [cuda_include(), *python_include()]
 
 
+def cxx() -> str:
+    """Choose the C++ compiler of the fake driver, which tests alone need: g++, else PyPI's zig."""
+    return os.environ.get("CXX") or (
+        "g++" if shutil.which("g++") else f"{sys.executable} -m ziglang c++"
+    )
+
+
 def include_flags() -> list[str]:
     """Make the -I flags that every C file of the module is compiled with."""
     return [f"-I{folder}" for folder in includes()]
@@ -129,6 +136,7 @@ def environment() -> dict[str, str]:
         "GOROOT": str(go.parent),
         "GOTOOLCHAIN": "local",
         "CPATH": os.pathsep.join(map(str, includes())),
+        "CXX": cxx(),
         "CGO_ENABLED": "1",
         "CGO_CFLAGS": " ".join(cflags),
     }
