@@ -1,5 +1,5 @@
-# `make help` lists the targets. Needed on the machine: make, a C compiler (for the tests C++ as
-# well) and Python >= 3.10 with its headers. Everything else, Go included, comes from PyPI and the
+# `make help` lists the targets. Needed on the machine: make, a C compiler and Python >= 3.10 with its
+# headers. Everything else, Go included, comes from PyPI and the
 # Go module proxy into .venv.
 
 PYTHON   ?= python3
