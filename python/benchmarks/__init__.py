@@ -1,6 +1,7 @@
-"""CPU benchmarks: goflat against what people write today, in one interleaved run.
+"""Benchmarks: goflat against what people write today, in one interleaved run.
 
     python -m goflat bench                    all cases; a table, and docs/bench/cpu-<date>.json
+    python -m goflat bench --device cuda      on a GPU, and docs/bench/cuda-<date>.json
     python -m goflat bench --only seed        some cases
     python -m goflat bench compare A B        two of those files side by side
 
@@ -16,4 +17,7 @@ loop bit for bit before the clock starts; ways take turns, starting with another
 so that a machine that slows down slows all of them; numbers are medians over all rounds, with the
 interquartile range beside them. A machine that does something else gives no usable numbers: the
 load is recorded, and a run on a busy one says so.
+
+On a GPU these are wall times of calls one after the other, so of whatever takes longer, host or
+device; `device` has what the device alone takes, next to a memcpy of the same bytes.
 """

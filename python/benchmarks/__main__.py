@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import machine, report
+from . import device, machine, report
 from .cases import CASES
 from .measure import Effort, import_time, measure, overhead
 
@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _options().parse_args(argv)
     run = _run(args, argv)
     print(report.table(run))
-    path = args.json or RESULTS / f"cpu-{run['machine']['date'][:10]}.json"
+    path = args.json or RESULTS / f"{args.device}-{run['machine']['date'][:10]}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(run, indent=1) + "\n")
     return 0
@@ -35,11 +35,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m goflat bench",
-        description="Time goflat against torch.cat and numpy.concatenate on the CPU.",
+        description="Time goflat against torch.cat and numpy.concatenate.",
         epilog="'bench compare A.json B.json' shows two runs side by side.",
     )
     names = [case.name for case in CASES]
     effort = Effort()
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--only", action="append", choices=names, help="run this case (repeatable)")
     parser.add_argument("--rounds", type=int, default=effort.rounds, help="default: %(default)s")
     parser.add_argument(
@@ -47,24 +48,27 @@ def _options() -> argparse.ArgumentParser:
     )
     parser.add_argument("--imports", type=int, default=5, help="how often to time the import")
     parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="default: docs/bench/cpu-<date>.json"
+        "--json", type=Path, metavar="FILE", help="default: docs/bench/<device>-<date>.json"
     )
     return parser
 
 
 def _run(args: argparse.Namespace, argv: Sequence[str]) -> dict[str, Any]:
     before, chosen = machine.load(), [c for c in CASES if not args.only or c.name in args.only]
-    cases = [measure(case, Effort(args.rounds, args.block)) for case in chosen]
+    cuda, effort = args.device == "cuda", Effort(args.rounds, args.block)
+    chosen = [case for case in chosen if case.library == "torch" or not cuda]
+    cases = [measure(case, effort, args.device) for case in chosen]
     extras = [overhead(case) for case in cases if case["name"] == "tiny"]
     extras += [import_time(args.imports)] if args.imports else []
-    return {
+    run = {
         "command": " ".join(["python -m goflat bench", *argv]),
-        "machine": machine.describe(),
+        "machine": machine.describe_gpu() if cuda else machine.describe(),
         "load": {"before": before, "after": machine.load()},
         "effort": {"rounds": args.rounds, "block_s": args.block},
         "cases": cases,
         "extras": extras,
     }
+    return {**run, **device.run(args.only, effort)} if cuda else run
 
 
 def _compare(argv: Sequence[str]) -> int:

@@ -26,15 +26,16 @@ class Case(NamedTuple):
     def bytes(self) -> int:
         return self.keys * self.batches * prod(self.shape) * ELEM_BYTES
 
-    def features(self) -> dict[str, list[Any]]:
+    def features(self, device: str = "cpu") -> dict[str, list[Any]]:
         """Return the entries, each in memory of its own."""
-        return {str(k): [self._entry() for _ in range(self.batches)] for k in range(self.keys)}
+        batches = range(self.batches)
+        return {str(k): [self._entry(device) for _ in batches] for k in range(self.keys)}
 
-    def _entry(self) -> Any:
+    def _entry(self, device: str) -> Any:
         if self.library == "torch":
             import torch
 
-            return torch.rand(self.shape)
+            return torch.rand(self.shape, device=device)
         import numpy as np
 
         return np.random.default_rng(0).random(self.shape, np.float32)

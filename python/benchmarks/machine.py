@@ -12,7 +12,6 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 import goflat
@@ -34,11 +33,35 @@ def describe() -> dict[str, Any]:
             "commit": _commit(),
             "python": platform.python_version(),
             "torch": torch.__version__,
-            "numpy": np.__version__,
+            "numpy": doctor["numpy"]["version"],
             "libc": " ".join(platform.libc_ver()),
             "kernel": platform.release(),
         },
     }
+
+
+def describe_gpu() -> dict[str, Any]:
+    """Return what `describe` does and the current GPU."""
+    properties = torch.cuda.get_device_properties()
+    gpu = {
+        "name": properties.name,
+        "capability": f"{properties.major}.{properties.minor}",
+        "memory": properties.total_memory,
+        "multiprocessors": properties.multi_processor_count,
+        "driver": _driver(),
+    }
+    machine = describe()
+    machine["versions"]["cuda"] = torch.version.cuda
+    return {**machine, "gpu": gpu}
+
+
+def _driver() -> str | None:
+    """Return the release of the driver, if nvidia-smi is there to ask."""
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        return subprocess.check_output(command, text=True).splitlines()[0].strip()
+    except (OSError, subprocess.CalledProcessError, IndexError):
+        return None
 
 
 def load() -> float:

@@ -14,7 +14,36 @@ def table(run: dict[str, Any]) -> str:
     for case in run["cases"]:
         rows += [_row(case, contract) for contract in CONTRACTS]
     extras = [_extra(extra) for extra in run["extras"]]
-    return "\n".join([_head(run["machine"]), "", _align(rows), "", *extras, *_busy(run)])
+    gpu = [_device(run["device"]), "", _fresh(run["fresh"]), ""] if "device" in run else []
+    return "\n".join([_head(run["machine"]), "", _align(rows), "", *gpu, *extras, *_busy(run)])
+
+
+def _device(jobs: list[dict[str, Any]]) -> str:
+    rows = [["device time", "MB", "memcpy µs", "goflat µs", "ratio", "out= ratio", "loop ratio"]]
+    for job in jobs:
+        cells = [_size(job), f"{job['bytes'] / 1e6:.1f}"]
+        rows += [[*cells, job["skipped"], *[""] * 4] if "skipped" in job else cells + _floor(job)]
+    return _align(rows)
+
+
+def _floor(job: dict[str, Any]) -> list[str]:
+    ways = job["ways"]
+    floor = ways["memcpy"]["median_s"]
+    ratios = [ways[name]["median_s"] / floor for name in ("goflat", "goflat out=", "loop")]
+    return [_us(ways["memcpy"]), _us(ways["goflat"]), *(f"{ratio:.2f}" for ratio in ratios)]
+
+
+def _fresh(jobs: list[dict[str, Any]]) -> str:
+    rows = [["layouts that change", "goflat µs", "same layout µs", "zip µs"]]
+    for job in jobs:
+        ways = job["ways"]
+        rows += [[_size(job), *(_us(ways[n]) for n in ("goflat fresh", "goflat", "zip fresh"))]]
+    return _align(rows)
+
+
+def _size(job: dict[str, Any]) -> str:
+    rows = "..".join(map(str, dict.fromkeys((job["least"], job["most"]))))
+    return f"{job['name']}: {job['keys']}x{job['batches']}x({rows} x {tuple(job['row_shape'])})"
 
 
 def compare(before: dict[str, Any], after: dict[str, Any]) -> str:
@@ -36,8 +65,10 @@ def compare(before: dict[str, Any], after: dict[str, Any]) -> str:
 
 def _head(machine: dict[str, Any]) -> str:
     versions = machine["versions"]
+    gpu = machine.get("gpu")
+    on = f"{gpu['name']}, driver {gpu['driver']}, CUDA {versions['cuda']}; " if gpu else ""
     return (
-        f"{machine['cpu']}, {machine['cores']} cores, {machine['threads']['torch']} threads; "
+        f"{on}{machine['cpu']}, {machine['cores']} cores, {machine['threads']['torch']} threads; "
         f"goflat {versions['goflat']} ({versions['commit']}), torch {versions['torch']}, "
         f"NumPy {versions['numpy']}; extension {machine['extension']}"
     )
