@@ -36,7 +36,7 @@ int64_t gf_add_array(gf_job *job, const gf_dl_tensor *tensor, int strides_in_byt
 int gf_hold_managed(gf_job *job, void *managed, int versioned);
 int gf_fail(gf_job *job, const char *code, int64_t key, int64_t batch, const char *got, const char *want);
 int gf_fail_tuple(gf_job *job, PyObject *refusal, int64_t key, int64_t batch);
-int gf_raise(gf_job *job);  // parks the current Python exception for gf_take_exception
+int gf_raise(gf_job *job);  // the job fails with the current Python exception
 int64_t gf_elem_bytes(gf_dl_dtype dtype);
 int gf_is_contiguous(const gf_dl_tensor *t, int strides_in_bytes);
 

@@ -8,7 +8,10 @@ struct gf_hold {
 
 static int64_t live;         // jobs begun and not ended
 static gf_job *spare;        // one job kept between calls, so that a repeated call allocates nothing
-static __thread PyObject *parked;  // exception on its way to gf_take_exception
+
+// Exceptions on their way to gf_take_exception, NULL for none. A stack: before the newest is taken, a finalizer or a
+// signal handler may run calls of its own.
+static __thread PyObject *parked;
 
 enum { GF_KEEP_ENTRIES = 1 << 16 };  // a spare job larger than this (about 2 MB of tables) is given back
 
@@ -162,7 +165,8 @@ int gf_raise(gf_job *job) {
   if (value != NULL && trace != NULL) PyException_SetTraceback(value, trace);
   Py_XDECREF(type);
   Py_XDECREF(trace);
-  Py_XSETREF(parked, value);
+  Py_XDECREF((PyObject *)job->exception);
+  job->exception = value;
   job->error.code = "PYTHON";
   job->error.key = job->error.batch = -1;
   job->error.got[0] = job->error.want[0] = 0;
@@ -172,11 +176,25 @@ int gf_raise(gf_job *job) {
 int gf_take_exception(uint64_t list) {
   if (parked == NULL) return 0;
   PyGILState_STATE gil = PyGILState_Ensure();
-  int rc = PyList_Append((PyObject *)list, parked);
+  Py_ssize_t last = PyList_GET_SIZE(parked) - 1;
+  int rc = PyList_Append((PyObject *)list, PyList_GET_ITEM(parked, last));
   if (rc != 0) PyErr_Clear();
-  Py_CLEAR(parked);
+  PyList_SetSlice(parked, last, last + 1, NULL);
+  if (last == 0) Py_CLEAR(parked);
   PyGILState_Release(gil);
   return rc == 0;
+}
+
+// Hands the exception of a failed job to gf_take_exception.
+static void park(gf_job *job) {
+  PyObject *exception = job->exception;
+  job->exception = NULL;
+  if (exception == NULL) return;
+  if (job->status == GF_ERROR) {
+    if (parked == NULL) parked = PyList_New(0);
+    if (parked == NULL || PyList_Append(parked, exception) != 0) PyErr_Clear();
+  }
+  Py_DECREF(exception);
 }
 
 static void release(gf_hold *hold) {
@@ -200,6 +218,9 @@ static void end(gf_job *job) {
   for (int64_t i = 0; i < job->holds_len; i++) release(&job->holds[i]);
   for (int64_t i = 0; i < job->entries; i++) Py_XDECREF((PyObject *)job->objects[i]);
   for (int64_t i = 0; i < job->outs_len; i++) Py_XDECREF((PyObject *)job->outs[i]);
+  Py_XDECREF((PyObject *)job->names);
+  job->names = NULL;
+  park(job);
   live--;
   job->holds_len = job->entries = job->outs_len = job->arrays_len = job->dims_len = 0;
   job->keys = job->batches = 0;

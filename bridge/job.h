@@ -70,6 +70,8 @@ typedef struct gf_job {
   int32_t quick_dtype, quick_device_type, quick_device_index;
   const gf_dl_exchange *api;  // of the first entry's type; NULL if it has none
   void *features, *result;    // borrowed: the caller's containers, alive during the call
+  void *names;      // owned: tuple of the keys as the walk met them, NULL for a list of tensors
+  void *exception;  // owned: the Python exception that error stands for
   gf_error error;
 } gf_job;
 

@@ -152,7 +152,7 @@ static int refuse(gf_job *job, int64_t batch, PyObject *out) {
   if (answer == NULL) return gf_raise(job);
   int rc = GF_DONE;
   if (PyTuple_CheckExact(answer))
-    rc = gf_fail_tuple(job, answer, -1, batch);
+    rc = gf_fail_tuple(job, answer, -1, job->flags & GF_FLAG_PACKED ? -1 : batch);
   else if (answer == Py_True)
     gf_remember_writable(out);
   else if (answer != Py_None)
@@ -199,21 +199,6 @@ static PyObject *finished(gf_job *job, int64_t batch) {
   PyObject *out = job->outs[batch];
   if (job->kind != GF_KIND_DLPACK || gf_hooks.wrap == NULL) return Py_NewRef(out);
   return PyObject_CallFunctionObjArgs(gf_hooks.wrap, (PyObject *)job->objects[0], out, NULL);
-}
-
-// The keys of an exact dict without making an iterator.
-static PyObject *dict_keys(PyObject *dict) {
-  PyObject *keys = PyTuple_New(PyDict_GET_SIZE(dict)), *key;
-  Py_ssize_t pos = 0;
-  for (Py_ssize_t k = 0; keys != NULL && PyDict_Next(dict, &pos, &key, NULL); k++) PyTuple_SET_ITEM(keys, k, Py_NewRef(key));
-  return keys;
-}
-
-static PyObject *keys_of(gf_job *job) {
-  PyObject *features = job->features;
-  if (PyDict_CheckExact(features)) return dict_keys(features);
-  if (!PyDict_Check(features)) features = PyList_Check(features) ? PyList_GET_ITEM(features, 0) : PyTuple_GET_ITEM(features, 0);
-  return PySequence_Tuple(features);
 }
 
 // ---- the layout of the result, in the cheapest form: goflat._layout.from_native builds a Layout of it when asked ----
@@ -276,7 +261,7 @@ static PyObject *devices_of(gf_job *job) {
 // (keys, row counts as native 64-bit integers, key-major, dim, row shape, dtype, devices)
 static PyObject *layout_of(gf_job *job, int32_t row_dims, const int64_t *row_shape) {
   PyObject *parts[] = {
-      keys_of(job),
+      Py_NewRef(job->names),
       PyBytes_FromStringAndSize((const char *)job->rows, job->entries * (Py_ssize_t)sizeof *job->rows),
       PyLong_FromLongLong(job->dim),
       shape_tuple(row_dims, row_shape),

@@ -31,14 +31,15 @@ func (j *job) reorderEntries() {
 	j.entries, j.spare = j.spare, emptied(j.entries)
 }
 
-// unpacked names the entry at fault as the caller knows it: in a packed plan every entry is a key of its own.
+// unpacked names what is at fault as the caller knows it: in a packed plan every entry is a key of its own, and the one
+// output is that of no batch.
 func (j *job) unpacked(err error) error {
 	if err == nil || j.order == nil {
 		return err
 	}
 	code, m := mismatch(err)
 	if m.Key < 0 {
-		return err
+		return &wireError{code, -1, -1, m.Got, m.Want}
 	}
 	slot, batches := j.slot(m.Key), int(j.c.batches)
 	return &wireError{code, slot / batches, slot % batches, m.Got, m.Want}

@@ -61,6 +61,7 @@ static int is_ndarray(PyObject *o) {
 
 // ---- through Python attributes: CuPy, and torch without an exchange table or with a dtype that the table lacks ----
 
+// Stores at most GF_MAX_NDIM of them; arrays of more are left to the framework.
 static int copy_dims(PyObject *sequence, int64_t *dims, int *count) {
   PyObject *fast = PySequence_Fast(sequence, "extents");
   if (fast == NULL) return -1;
@@ -68,7 +69,7 @@ static int copy_dims(PyObject *sequence, int64_t *dims, int *count) {
   for (Py_ssize_t i = 0; i < n && i < GF_MAX_NDIM; i++) dims[i] = PyLong_AsLongLong(PySequence_Fast_GET_ITEM(fast, i));
   Py_DECREF(fast);
   *count = (int)n;
-  return n > GF_MAX_NDIM || PyErr_Occurred() ? -1 : 0;
+  return PyErr_Occurred() ? -1 : 0;
 }
 
 static int read_attributes(PyObject *hook, PyObject *object, gf_view *v) {
@@ -282,7 +283,7 @@ static int is_same_kind(const gf_job *job, int64_t e, const gf_view *v) {
 
 static int put(gf_job *job, int64_t e, gf_view *v) {
   gf_dl_tensor *t = &v->tensor;
-  if (t->ndim < 0 || t->ndim > GF_MAX_NDIM) return gf_fail(job, "SHAPE", e / job->batches, e % job->batches, "too many dimensions", "at most 64");
+  if (t->ndim < 0 || t->ndim > GF_MAX_NDIM) return job->status = GF_FALLBACK;
   int first = job->arrays_len == 0;
   if (first && put_first(job, v) != GF_DONE) return job->status;
   if (!is_same_kind(job, e, v)) return job->status = GF_FALLBACK;  // which says what does not mix
@@ -331,27 +332,28 @@ static int read_resolved(gf_job *job, int64_t e, PyObject *object, gf_view *v) {
   return read_capsule(job, e / job->batches, e % job->batches, object, v);
 }
 
+// Puts what the hook gives into the place of object, which the job owns.
 static int read_unknown(gf_job *job, int64_t e, PyObject *object, gf_view *v) {
   PyObject *answer = resolve(job, e / job->batches, e % job->batches, object);
   if (answer == NULL) return job->status;
   job->objects[e] = answer;
+  Py_DECREF(object);
   return read_resolved(job, e, answer, v);
 }
 
+// The job owns object from here on: all that looks at it may run code that drops it from the containers.
 int gf_read_entry(gf_job *job, int64_t e, PyObject *object) {
   gf_view view;
   int rc = GF_DONE;
   PyTypeObject *type = Py_TYPE(object);
+  job->objects[e] = Py_NewRef(object);
   if (type == (PyTypeObject *)gf_hooks.tensor && gf_is_plain(job, object)) {
-    job->objects[e] = Py_NewRef(object);
     if (put_quick(job, e, object)) return GF_DONE;
     int read = job->arrays_len == 0 ? read_first(job, object, &view) : read_tensor(object, gf_exchange_of(type), &view);
     if (read != 0) rc = gf_raise(job);
   } else if (type == (PyTypeObject *)gf_hooks.ndarray) {
-    job->objects[e] = Py_NewRef(object);
     rc = read_ndarray(object, &view, 0);
   } else if (is_cupy(object)) {
-    job->objects[e] = Py_NewRef(object);
     rc = read_cupy(object, &view) == 0 ? GF_DONE : gf_raise(job);
   } else {
     rc = read_unknown(job, e, object, &view);
@@ -372,7 +374,7 @@ int gf_read_output(gf_job *job, PyObject *object, gf_view *view, int writable) {
     const gf_dl_exchange *api = gf_exchange_of(Py_TYPE(object));
     rc = api == NULL ? GF_FALLBACK : read_exchange(job, object, api, view);
   }
-  return rc;
+  return rc == GF_DONE && view->tensor.ndim > GF_MAX_NDIM ? GF_FALLBACK : rc;
 }
 
 static int ask_stream(gf_job *job, PyObject *hook, int32_t device, uint64_t *stream) {

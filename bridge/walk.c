@@ -42,32 +42,55 @@ static int visit_row(gf_job *job, int64_t key, Py_ssize_t keys, PyObject *row) {
   return rc;
 }
 
+// Hooks run Python code, which may change the containers: entries that were not reached have no address.
+static int complete(gf_job *job, int64_t visited, int64_t keys) {
+  return visited == keys ? GF_DONE : (job->status = GF_NORMALISE);
+}
+
+// The keys of an exact dict are noted on the way, without making an iterator.
 static int walk_dict(gf_job *job, PyObject *dict) {
   Py_ssize_t pos = 0, keys = PyDict_GET_SIZE(dict);
-  PyObject *row;
-  for (int64_t k = 0; PyDict_Next(dict, &pos, NULL, &row); k++) {
+  PyObject *key, *row;
+  int64_t k = 0;
+  job->names = PyTuple_New(keys);
+  if (job->names == NULL) return gf_raise(job);
+  for (; k < keys && PyDict_Next(dict, &pos, &key, &row); k++) {
+    PyTuple_SET_ITEM((PyObject *)job->names, k, Py_NewRef(key));
     int rc = visit_row(job, k, keys, row);
     if (rc != GF_DONE) return rc;
   }
-  return GF_DONE;
+  return complete(job, k, keys);
+}
+
+// An error of an iterator: Python meets it again and says what is wrong. KeyboardInterrupt and its like go through.
+static int iterated(gf_job *job) {
+  if (!PyErr_Occurred()) return GF_DONE;
+  if (!PyErr_ExceptionMatches(PyExc_Exception)) return gf_raise(job);
+  PyErr_Clear();
+  return job->status = GF_NORMALISE;
 }
 
 // An OrderedDict keeps an order of its own (move_to_end), which only its iterator knows.
 static int walk_ordered(gf_job *job, PyObject *dict) {
+  job->names = PySequence_Tuple(dict);
+  if (job->names == NULL) return iterated(job);
   PyObject *values = PyObject_CallMethod(dict, "values", NULL), *iter = values ? PyObject_GetIter(values) : NULL, *row;
   Py_XDECREF(values);
   if (iter == NULL) return gf_raise(job);
+  Py_ssize_t keys = PyTuple_GET_SIZE((PyObject *)job->names);
   int rc = GF_DONE;
-  for (int64_t k = 0; rc == GF_DONE && (row = PyIter_Next(iter)) != NULL; k++) {
-    rc = visit_row(job, k, PyDict_GET_SIZE(dict), row);
+  int64_t k = 0;
+  for (; rc == GF_DONE && (row = PyIter_Next(iter)) != NULL; k++) {
+    rc = visit_row(job, k, keys, row);
     Py_DECREF(row);
   }
   Py_DECREF(iter);
-  if (rc == GF_DONE && PyErr_Occurred()) return gf_raise(job);
-  return rc;
+  if (rc == GF_DONE) rc = iterated(job);
+  return rc == GF_DONE ? complete(job, k, keys) : rc;
 }
 
-static int read_mapping(gf_job *job, int64_t batch, PyObject *keys, PyObject *mapping) {
+static int read_mapping(gf_job *job, int64_t batch, PyObject *mapping) {
+  PyObject *keys = job->names;
   if (!is_dict(mapping) || PyDict_GET_SIZE(mapping) != job->keys) return job->status = GF_NORMALISE;
   for (int64_t k = 0; k < job->keys; k++) {
     PyObject *object = PyDict_GetItemWithError(mapping, PyTuple_GET_ITEM(keys, k));
@@ -81,14 +104,20 @@ static int read_mapping(gf_job *job, int64_t batch, PyObject *keys, PyObject *ma
   return GF_DONE;
 }
 
+static int visit_mapping(gf_job *job, int64_t batch, PyObject *row) {
+  if (batch >= length(row)) return job->status = GF_NORMALISE;
+  PyObject *mapping = Py_NewRef(item(row, batch));  // a hook, or a key's __eq__, may run code that drops it
+  int rc = read_mapping(job, batch, mapping);
+  Py_DECREF(mapping);
+  return rc;
+}
+
 static int walk_batches(gf_job *job, PyObject *row) {
   if (!is_dict(item(row, 0)) || PyDict_GET_SIZE(item(row, 0)) == 0) return job->status = GF_NORMALISE;
-  PyObject *keys = PySequence_Tuple(item(row, 0));
-  if (keys == NULL) return gf_raise(job);
-  int rc = set_shape(job, PyTuple_GET_SIZE(keys), length(row));
-  for (int64_t b = 0; rc == GF_DONE && b < job->batches; b++)
-    rc = b < length(row) ? read_mapping(job, b, keys, item(row, b)) : (job->status = GF_NORMALISE);
-  Py_DECREF(keys);
+  job->names = PySequence_Tuple(item(row, 0));
+  if (job->names == NULL) return iterated(job);
+  int rc = set_shape(job, PyTuple_GET_SIZE((PyObject *)job->names), length(row));
+  for (int64_t b = 0; rc == GF_DONE && b < job->batches; b++) rc = visit_mapping(job, b, row);
   return rc;
 }
 

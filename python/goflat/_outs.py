@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def listed(outs: Any, batches: int) -> list[Any]:
     """Return `outs` as a list of one array per batch."""
     want = f"{batches}, one per batch"
-    given = list(sequence(outs, None, "out as a list with one array per batch"))
+    given = sequence(outs, None, "out as a list with one array per batch")
     if len(given) != batches:
         raise make("SHAPE", None, None, f"{len(given)} outputs", want)
     return given
@@ -101,13 +101,11 @@ class OutCheck:
         views = [self._arrays.view(out) for out in outs]
         for b, view in enumerate(views):
             if overlaps_itself(view):
-                got = "an out whose elements share memory"
-                raise self._error("OVERLAP", b, got, "memory of its own for each element")
+                got = f"strides {view.strides} for shape {view.shape}"
+                raise self._error("OVERLAP", b, got, "elements that share no byte")
         for a, b in overlaps(views, views):
             if a < b:
-                got = f"an out that shares memory with the out of batch {a}"
-                raise self._error("OVERLAP", b, got, "memory of its own")
+                raise self._error("OVERLAP", b, f"bytes shared with output {a}", "outputs apart")
         for b, e in overlaps(views, [self._arrays.view(entry) for entry in self._table.grid]):
-            key, batch = self._table.place(e)
-            got = f"an out that shares memory with key {key!r}, batch {batch}"
-            raise self._error("OVERLAP", b, got, "memory of its own")
+            got = f"bytes shared with output {b}"
+            raise make("OVERLAP", *self._table.place(e), got, "outputs apart from entries")
