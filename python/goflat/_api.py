@@ -93,6 +93,8 @@ def flatten(
         If an array of `out` shares memory with an entry, another one of them, or itself.
     OwnershipError
         If an array of `out` is read-only, or autograd is on and it or an entry requires grad.
+    OutOfMemoryError
+        If there is no memory for the outputs; in the words of the framework.
 
     Notes
     -----
@@ -150,7 +152,7 @@ def cat(tensors: Sequence[A], dim: int = 0, *, out: A | None = None, dtype: Any 
 
     Raises
     ------
-    ShapeError, DTypeError, DeviceError, OverlapError, OwnershipError
+    ShapeError, DTypeError, DeviceError, OverlapError, OwnershipError, OutOfMemoryError
         As `flatten` does; ``batch`` of the error is the position in `tensors`.
 
     Notes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ._errors import make
+from ._errors import make, of_memory
 from ._kinds import arrays_of, refuse
 
 if TYPE_CHECKING:
@@ -26,6 +26,9 @@ def cast(table: Features, dtype: Any) -> Features:
 def _cast(arrays: Arrays, entry: Any, dtype: Any, place: tuple[Any, int]) -> Any:
     try:
         return arrays.give(arrays.cast(entry, dtype))
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, RuntimeError, MemoryError) as error:
+        memory = of_memory(error)
+        if memory is not None:
+            raise memory from None
         got = f"an entry that does not convert to {dtype} ({error})"
         raise make("DTYPE", *place, got, "one that does") from error

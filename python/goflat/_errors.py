@@ -89,11 +89,13 @@ _CLASSES: dict[str, type[Error]] = {
 def make(code: str, key: Any, batch: int | None, got: str, want: str) -> Error:
     """Build the error for `code`; `key` and `batch` are None where they do not apply."""
     message = f"{_where(key, batch)}got {got}, want {want}"
-    return _CLASSES[code](message, key=key, batch=batch, got=got, want=want)
+    return _CLASSES.get(code, Error)(message, key=key, batch=batch, got=got, want=want)
 
 
 def of_cat(error: Error) -> Error:
     """Reword an error about a job of one output: its keys are positions in ``tensors``."""
+    if error.got is None:  # about no tensor, as out of memory
+        return error
     text = f"got {error.got}, want {error.want}"
     where = "" if error.key is None else f"tensor {error.key}: "
     return type(error)(where + text, batch=error.key, got=error.got, want=error.want)
@@ -103,8 +105,17 @@ def from_native(text: str, keys: Sequence[Any]) -> Error:
     """Build the error that the native side reports as ``CODE|key index|batch|got|want``."""
     code, key, batch, got, want = text.split("|", 4)
     index = int(key)
-    name = keys[index] if index >= 0 else None
+    name = keys[index] if 0 <= index < len(keys) else None
     return make(code, name, int(batch) if int(batch) >= 0 else None, got, want)
+
+
+def of_memory(error: BaseException) -> OutOfMemoryError | None:
+    """Return our error for a framework's that says it got no memory; None for any other."""
+    if not isinstance(error, Error) and isinstance(error, MemoryError | RuntimeError):
+        text = str(error)
+        if isinstance(error, MemoryError) or "allocate" in text:
+            return OutOfMemoryError(text)
+    return None
 
 
 def type_name(value: object) -> str:

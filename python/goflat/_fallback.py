@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from . import _tracing
-from ._errors import make
+from ._errors import make, of_memory, type_name
 from ._features import Features, read
 from ._flat import make as make_flat
 from ._kinds import arrays_of, refuse
@@ -107,7 +107,10 @@ class _Job:
         return shape_of(self._layout, rows) if real else (0,)
 
     def _concat(self, entries: list[Any], out: Any, shape: tuple[int, ...]) -> Any:
-        return self._arrays.concat(entries, self._layout.dim, out, shape)
+        try:
+            return self._arrays.concat(entries, self._layout.dim, out, shape)
+        except (MemoryError, RuntimeError) as error:
+            raise of_memory(error) or error from None
 
     def _piece(self, buffer: Any, start: int, shape: tuple[int, ...]) -> Any:
         return self._arrays.piece(buffer, self._layout.dim, start, shape)
@@ -117,6 +120,8 @@ def _nothing(table: Features, outs: Any, packed: bool) -> Flat[Any]:
     """Return the result for no batches; a buffer that was given must have no elements."""
     if outs is not None and not packed:
         listed(outs, 0)
+    elif outs is not None and not hasattr(outs, "shape"):
+        raise make("DTYPE", None, None, f"out of type {type_name(outs)}", "an array")
     elif outs is not None and 0 not in outs.shape:
         raise make("SHAPE", None, None, f"out of shape {tuple(outs.shape)}", "no elements")
     return make_flat([], describe(table, 0), outs if packed else None)

@@ -49,15 +49,16 @@ def read(features: Any) -> Features:
 
 def read_tensors(tensors: Any) -> Features:
     """Read the argument of `cat`: one batch whose keys are positions."""
-    entries = list(sequence(tensors, None, "a list of arrays"))
+    entries = sequence(tensors, None, "a list of arrays")
     if not entries:
         raise make("SHAPE", None, None, "no tensors", "at least one")
     return Features(tuple(range(len(entries))), 1, entries)
 
 
 def _key_major(features: Mapping[Any, Any]) -> Features:
-    lists = [sequence(value, key, _WANT_LIST) for key, value in features.items()]
-    keys = tuple(features)
+    items = list(features.items())
+    lists = [sequence(value, key, _WANT_LIST) for key, value in items]
+    keys = _distinct(key for key, _ in items)
     batches = len(lists[0]) if lists else 0
     for key, entries in zip(keys, lists, strict=True):
         if len(entries) != batches:
@@ -66,10 +67,20 @@ def _key_major(features: Mapping[Any, Any]) -> Features:
     return Features(keys, batches, _flat(lists))
 
 
+def _distinct(keys: Iterable[Any]) -> tuple[Any, ...]:
+    """Return `keys` as a tuple; a mapping of a class of its own may have one twice."""
+    known: dict[Any, None] = {}
+    for key in keys:
+        if key in known:
+            raise make("SHAPE", key, None, "the key twice", "each key once")
+        known[key] = None
+    return tuple(known)
+
+
 def _batch_major(batches: Sequence[Any]) -> Features:
     for b, batch in enumerate(batches):
         _check_batch(b, batch, batches[0])
-    keys = tuple(batches[0]) if batches else ()
+    keys = _distinct(batches[0]) if batches else ()
     return Features(keys, len(batches), [batch[key] for key in keys for batch in batches])
 
 
@@ -91,10 +102,13 @@ def _key_mismatch(b: int, batch: Mapping[Any, Any], first: Mapping[Any, Any]) ->
     return make("SHAPE", extra, b, "an extra key", want)
 
 
-def sequence(value: Any, key: Any, want: str) -> Sequence[Any]:
-    """Return `value` if it is a sequence of entries; strings and arrays are none."""
+def sequence(value: Any, key: Any, want: str) -> list[Any]:
+    """Return `value` as a list if it is a sequence of entries; strings and arrays are none.
+
+    A list of our own, so that its length and its entries agree whatever happens to `value`.
+    """
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return value
+        return list(value)
     raise make("DTYPE", key, None, type_name(value), want)
 
 

@@ -190,7 +190,7 @@ def _by_key(
 def _axis(table: Features, dim: Any, model: int, shape: tuple[int, ...]) -> int:
     """Normalise `dim` by the first entry that counts; `torch.cat` skips those of shape (0,)."""
     try:
-        axis = index(dim)
+        axis = index(None if isinstance(dim, bool) else dim)  # type: ignore[arg-type]
     except TypeError:
         raise make("DTYPE", None, None, f"dim of type {type_name(dim)}", "an int") from None
     if shape == (0,):  # nothing but skipped entries: torch.cat then takes any dim

@@ -14,10 +14,10 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from . import _fallback
-from ._errors import OutOfMemoryError, from_native
+from ._errors import from_native, of_memory
 from ._features import Features, read
 from ._flat import Flat, make
-from ._kinds import arrays_of, kind_of
+from ._kinds import arrays_of, kind_of, refuse
 from ._layout import describe, offsets, shape_of
 
 if TYPE_CHECKING:
@@ -169,6 +169,7 @@ def _differentiable(table: Features, dim: int, packed: bool) -> Flat[Any] | None
     """Run the job outside autograd and record it as one operation."""
     from ._torch import differentiable
 
+    refuse(arrays_of(table), table.grid, table.place)
     layout = describe(table, dim)
 
     def join() -> list[Any]:
@@ -191,15 +192,15 @@ def _error(text: str, features: Any, flags: int) -> BaseException:
         return from_native(text, _keys(features, flags))
     caught: list[BaseException] = []
     _core.bridge_TakeException(id(caught))  # type: ignore[union-attr]
-    error = caught[0]
-    memory = isinstance(error, MemoryError) or "allocate" in str(error)
-    return OutOfMemoryError(str(error)) if memory else error
+    error = caught[0] if caught else MemoryError("no memory for an error")
+    return of_memory(error) or error
 
 
 def _keys(features: Any, flags: int) -> tuple[Any, ...]:
     if flags & _ONE_KEY:
         return tuple(range(len(features)))
-    return tuple(features if isinstance(features, Mapping) else features[0])
+    first = features if isinstance(features, Mapping) else next(iter(features), ())
+    return tuple(first)
 
 
 # ---- what the extension asks ----
@@ -225,7 +226,7 @@ def _resolve(entry: Any) -> Any:
 def _resolve_tensor(tensor: Any) -> Any:
     from . import _torch
 
-    if not _meet_torch() or not _torch.is_plain_class(tensor):
+    if not _torch.is_plain_class(tensor) or not _meet_torch():
         return _FALLBACK
     reason = _torch.refusal(tensor)
     if reason is not None:
@@ -284,9 +285,9 @@ def _meet_torch() -> bool:
         return True
     from . import _torch
 
-    hooks, probes, plain = _torch.introduce()
-    if any(watcher() for watcher in hooks["watchers"]):
+    if any(watcher() for watcher in _torch.WATCHERS):
         return False
+    hooks, probes, plain = _torch.introduce()
     hooks["attributes"] = _attributes
     _core.bridge_Register(id(hooks))  # type: ignore[union-attr]
     _met["torch"] = _core.bridge_LearnTorch(id(probes), id(plain))  # type: ignore[union-attr]

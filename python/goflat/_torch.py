@@ -307,7 +307,8 @@ def traced(features: Any, dim: int, out: Any, dtype: Any, packed: bool) -> Flat[
     table = read(features)
     if dtype is not None:
         table = table._replace(grid=[entry.to(dtype) for entry in table.grid])
-    layout = _describe_untraced(table, dim) if torch._C._is_tracing() else describe(table, dim)
+    jit = not torch.compiler.is_compiling() and torch._C._is_tracing()
+    layout = _describe_untraced(table, dim) if jit else describe(table, dim)
     if not table.grid:
         return make([], layout)
     columns = [table.column(b) for b in range(table.batches)]
@@ -338,36 +339,39 @@ def is_plain_class(tensor: Tensor) -> bool:
     return type(tensor) in _PLAIN and not torch._C._are_functorch_transforms_active()
 
 
+# What reports modes that want to see `torch.cat`, and would fake the tensors of `introduce`.
+WATCHERS = (torch._C._len_torch_dispatch_stack, torch._C._is_tracing)
+
+
 def introduce() -> tuple[dict[str, Any], list[Any], list[Tensor]]:
     """Return what the native engine needs to know of this torch.
 
     Returns
     -------
     hooks : dict
-        The types and functions it calls; ``watchers`` report modes that want to see `torch.cat`.
+        The types and functions it calls.
     probes : list of (Tensor, address of its TensorImpl, dispatch key set, has autograd state)
         Tensors that differ in the two words by which it tells plain tensors.
     plain : list of Tensor
         Ordinary tensors on which it proves its short cuts.
     """
-    with torch.inference_mode(False):
+    with torch.inference_mode(False), torch._C.DisableTorchFunction():
         plain = [
             torch.zeros(2, 3, device="cpu"),
             torch.zeros(4, 2, 3, dtype=torch.int16, device="cpu").transpose(0, 2)[1:],
         ]
-        leaf = torch.zeros(3, device="cpu", requires_grad=True)
-        others = [
-            torch.zeros(2, dtype=torch.complex64, device="cpu").conj(),
-            torch.empty(2, device="meta"),
-        ]
-        probes = [_probe(t, False) for t in (*plain[:1], *others[1:])] + [_probe(leaf, True)]
+        # several of each, lest the two words be sought in what lies behind a tensor by chance
+        states = (False, True) * 4
+        several = [torch.zeros(3, device="cpu", requires_grad=state) for state in states]
+        probes = [_probe(t, state) for t, state in zip(several, states, strict=True)]
+        probes += [_probe(plain[0], False), _probe(torch.empty(2, device="meta"), False)]
     hooks = {
         "tensor": torch.Tensor,
         "empty": torch.empty,
         "is_grad_enabled": torch.is_grad_enabled,
         "current_stream": lambda device: torch.cuda.current_stream(device).cuda_stream,
         "forward_ad": vars(forward_ad),
-        "watchers": (torch._C._len_torch_dispatch_stack, torch._C._is_tracing),
+        "watchers": WATCHERS,
     }
     return hooks, probes, plain
 

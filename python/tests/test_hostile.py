@@ -5,16 +5,19 @@ from __future__ import annotations
 import gc
 import threading
 from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import goflat
+from helpers import child
 from helpers.compare import assert_all_bits, assert_bits
-from helpers.jobs import job, tensor
+from helpers.jobs import job, oracle, tensor
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -122,12 +125,80 @@ def test_containers_emptied_by_another_thread_during_the_copy(major: str) -> Non
         assert [len(batch) for batch in flat] == [2 << 20] * len(flat)
 
 
-# Errors
+# Mappings and sequences of other classes
+
+
+class Multi(Mapping[str, Any]):
+    """A mapping that may have a key twice, as those of HTTP headers do."""
+
+    def __init__(self, *items: tuple[str, Any]) -> None:
+        self.items_ = items
+
+    def __getitem__(self, key: str) -> Any:
+        return next(value for name, value in self.items_ if name == key)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, _ in self.items_)
+
+    def __len__(self) -> int:
+        return len(self.items_)
+
+
+def test_a_key_twice() -> None:
+    with pytest.raises(goflat.ShapeError, match="key 'a': got the key twice, want each key once"):
+        goflat.flatten(Multi(("a", [torch.ones(1)]), ("a", [torch.ones(2)])))
+    with pytest.raises(goflat.ShapeError, match="key 'a': got the key twice"):
+        goflat.flatten([Multi(("a", torch.ones(1)), ("a", torch.ones(2)))])
+    assert goflat.flatten(Multi(("a", [torch.ones(1)]), ("b", [torch.ones(2)])))[0].shape == (3,)
+
+
+class Liar(Sequence[Any]):
+    """A sequence whose length is not the number of its items."""
+
+    def __init__(self, items: list[Any], length: int) -> None:
+        self.items = items
+        self.length = length
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.items[index]
+
+    def __len__(self) -> int:
+        return self.length
+
+
+@pytest.mark.parametrize("length", [0, 1, 5])
+def test_sequences_that_lie_about_their_length(length: int) -> None:
+    features = {"a": Liar([torch.ones(2), torch.zeros(1)], length), "b": [torch.ones(1)] * 2}
+    assert [tuple(batch.shape) for batch in goflat.flatten(features)] == [(3,), (2,)]
+    with pytest.raises(goflat.ShapeError, match="key 'b': got 1 batches, want 2"):
+        goflat.flatten({**features, "b": [torch.ones(1)]})
+
+
+def test_a_bool_is_no_dim() -> None:
+    with pytest.raises(goflat.DTypeError, match="dim of type bool"):
+        goflat.flatten(job([[1]]), dim=True)
+
+
+def test_a_buffer_for_no_batches_is_an_array() -> None:
+    with pytest.raises(goflat.DTypeError, match="out of type int, want an array"):
+        goflat.flatten({"a": []}, out=5, packed=True)  # type: ignore[call-overload]
 
 
 def test_more_dimensions_than_numpy_has() -> None:
     entries = [torch.ones((1,) * 70), torch.zeros((1,) * 70)]
     assert_bits(goflat.cat(entries, 69), torch.cat(entries, 69))
+
+
+# Errors
+
+
+@pytest.mark.parametrize("other", [None, [1], "x", object(), np.zeros((2, 3), np.float32)])
+def test_no_tensor_behind_one_that_requires_grad(other: Any) -> None:
+    features = {"a": [tensor((2, 3)).requires_grad_()], "b": [other]}
+    for packed in (False, True):
+        with pytest.raises(goflat.DTypeError, match=r"key 'b', batch 0: got .*, want ") as caught:
+            goflat.flatten(features, packed=packed)
+        assert (caught.value.key, caught.value.batch) == ("b", 0)
 
 
 def test_overlaps_are_told_in_the_same_words() -> None:
@@ -183,3 +254,123 @@ def test_an_error_inside_a_finalizer_of_a_failed_call() -> None:
         goflat.flatten({"a": row})
     gc.collect()
     assert finalized == [True, True]
+
+
+# No memory for the outputs
+
+
+def huge(framework: str, **kwargs: Any) -> Any:
+    if framework == "torch":
+        return torch.zeros(1, **kwargs).expand(TOO_MANY)
+    return np.broadcast_to(np.zeros(1), (TOO_MANY,))
+
+
+@pytest.mark.parametrize("framework", ["torch", "numpy"])
+def test_out_of_memory_keeps_the_words_of_the_framework(framework: str) -> None:
+    entry = huge(framework)
+    half: Any = torch.float16 if framework == "torch" else np.float16
+    for call in (
+        lambda: goflat.flatten({"a": [entry], "b": [entry]}),
+        lambda: goflat.flatten({"a": [entry], "b": [entry]}, packed=True),
+        lambda: goflat.flatten({"a": [entry]}, dtype=half),
+        lambda: goflat.cat([entry, entry]),
+        lambda: goflat.cat([entry, entry], dtype=half),
+    ):
+        with pytest.raises(goflat.OutOfMemoryError, match="allocate"):
+            call()
+
+
+def test_out_of_memory_with_autograd() -> None:
+    with pytest.raises(goflat.OutOfMemoryError, match="allocate"):
+        goflat.flatten({"a": [huge("torch", requires_grad=True)]})
+
+
+def test_out_of_memory_leaves_everything_as_it_was() -> None:
+    entry, small = huge("torch"), tensor((2,))
+    features = {"a": [small, entry], "b": [small, entry]}
+    before = {key: list(entries) for key, entries in features.items()}
+    with pytest.raises(goflat.OutOfMemoryError):
+        goflat.flatten(features)
+    assert features == before
+    assert_all_bits(goflat.flatten({"a": [small]}), [small])
+
+
+# First use of goflat inside a mode of torch
+
+MODES = {
+    "none": "contextlib.nullcontext()",
+    "inference": "torch.inference_mode()",
+    "default device": "torch.device('meta')",
+    "function mode": "Faking()",
+    "dispatch mode": "Watching()",
+    "dual level": "forward_ad.dual_level()",
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_first_use_inside_a_mode(engine: str, mode: str) -> None:
+    code = f"""
+    import contextlib, torch, goflat
+    from goflat import _native
+    from torch.autograd import forward_ad
+    from torch.overrides import TorchFunctionMode
+    from torch.utils._python_dispatch import TorchDispatchMode
+    seen = []
+    class Faking(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            result = func(*args, **(kwargs or {{}}))
+            return result.to("meta") if func in (torch.zeros, torch.empty) else result
+    class Watching(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            seen.append(func)
+            return func(*args, **(kwargs or {{}}))
+    features = {{"a": [torch.ones(2, 3)], "b": [torch.zeros(1, 3)]}}
+    with {MODES[mode]}:
+        inside = goflat.flatten(features)
+    outside = goflat.flatten(features)
+    want = torch.cat([features["a"][0], features["b"][0]])
+    for flat in (inside, outside):
+        assert flat[0].device.type == "cpu" and flat[0].equal(want)
+    assert torch.ops.aten.zeros.default not in seen
+    met = _native._met.get("torch")
+    print(met)
+    """
+    met = child.fork(code, engine=engine)
+    assert engine == "fallback" or met == child.fork(code_without(code, mode), engine=engine)
+
+
+def code_without(code: str, mode: str) -> str:
+    return code.replace(f"with {MODES[mode]}:", f"with {MODES['none']}:")
+
+
+@pytest.mark.parametrize("transform", ["vmap", "grad"])
+def test_first_use_inside_a_function_transform(engine: str, transform: str) -> None:
+    code = """
+    import torch, goflat
+    from goflat import _native
+    features = {"a": [torch.ones(2, 3)], "b": [torch.zeros(1, 3)]}
+    def inside(x):
+        return (goflat.flatten(features)[0] * x).sum()
+    torch.func.%s(inside)(torch.ones(3))
+    goflat.flatten(features)
+    print(_native._met.get("torch"))
+    """
+    met = child.fork(code % transform, engine=engine)
+    plain = code.replace("torch.func.%s(inside)(torch.ones(3))", "pass")
+    assert engine == "fallback" or met == child.fork(plain, engine=engine)
+
+
+def test_what_a_dispatch_mode_sees_is_the_join_alone() -> None:
+    class Watching(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            seen.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    seen: list[str] = []
+    features = job([[1], [2]])
+    with Watching():
+        flat = goflat.flatten(features)
+    assert_all_bits(flat, oracle(features))
+    assert not [name for name in seen if "zeros" in name]
