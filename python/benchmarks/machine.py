@@ -42,7 +42,7 @@ def describe() -> dict[str, Any]:
 
 def describe_gpu() -> dict[str, Any]:
     """Return what `describe` does and the current GPU."""
-    properties = torch.cuda.get_device_properties()
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     gpu = {
         "name": properties.name,
         "capability": f"{properties.major}.{properties.minor}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import sysconfig
@@ -40,7 +41,7 @@ def compile_array(library: Path) -> None:
     # -Wextra dislikes what CPython's tables of methods and members ask for
     quiet = "-Wno-missing-field-initializers", "-Wno-cast-function-type"
     flags = "-O1", "-g", "-Wall", "-Wextra", "-Werror", *quiet, "-shared", "-fPIC"
-    build("gcc", *flags, *includes, "-o", str(library), str(HERE / "array.c"))
+    build(*os.environ.get("CC", "gcc").split(), *flags, *includes, "-o", str(library), str(HERE / "array.c"))
 
 
 def build(*command: str) -> None:

@@ -1,4 +1,8 @@
-"""The rules of the GPU suite: it needs a GPU, runs in the extension, and leaves nothing pending."""
+"""The rules of the GPU suite: it needs a GPU, runs in the extension, and leaves nothing pending.
+
+Complete without the conftest above it and without pyproject.toml, which ask for more packages than
+a machine with a GPU may have.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +31,8 @@ HARMLESS = (
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "gpu: needs an NVIDIA GPU")
     config.addinivalue_line("markers", "memcheck: small enough to run under compute-sanitizer")
-    for text in HARMLESS:
-        config.addinivalue_line("filterwarnings", f"ignore:{text}")
+    for action in ("error", *(f"ignore:{text}" for text in HARMLESS)):
+        config.addinivalue_line("filterwarnings", action)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -42,7 +46,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _on_a_gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     reason = missing()
     if reason and os.environ.get("GOFLAT_REQUIRE_GPU") == "1":
-        pytest.fail(f"GOFLAT_REQUIRE_GPU=1, but {reason}")
+        pytest.fail(f"GOFLAT_REQUIRE_GPU=1, but {reason}", pytrace=False)
     if reason:
         pytest.skip(f"needs a GPU: {reason}")
     if "any_engine" not in request.fixturenames:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from gpu.support import run
 from helpers import child
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.usefixtures("cuda")
 
@@ -45,6 +43,26 @@ def test_demo(tmp_path: Path) -> None:
     size = 4 * 4 * 20 * 256 * 7 * 7 * 4
     assert result["ways"]["goflat"]["inputs"] == size
     assert result["ways"]["goflat"]["growth"] == size
+
+
+def test_benchmark(tmp_path: Path) -> None:
+    """It runs and compares what is the same; no assertion looks at a time."""
+    file, folder = tmp_path / "run.json", str(Path(__file__).parents[2])
+    quick = "--rounds", "1", "--block", "1e-4", "--imports", "1", "--only", "square"
+    environment = child.environment()
+    environment["PYTHONPATH"] += os.pathsep + folder  # after an installed goflat
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "--device", "cuda", *quick, "--json", str(file)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads(file.read_text())
+    assert result["machine"]["gpu"]["name"] in done.stdout
+    assert [job["name"] for job in result["fresh"]] == ["square, fresh"]
 
 
 def test_import_and_cpu_calls_leave_cuda_alone() -> None:
