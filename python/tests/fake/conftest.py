@@ -40,8 +40,9 @@ def compile_array(library: Path) -> None:
     includes = f"-I{sysconfig.get_path('include')}", f"-I{ROOT / 'bridge'}"
     # -Wextra dislikes what CPython's tables of methods and members ask for
     quiet = "-Wno-missing-field-initializers", "-Wno-cast-function-type"
-    flags = "-O1", "-g", "-Wall", "-Wextra", "-Werror", *quiet, "-shared", "-fPIC"
-    build(*os.environ.get("CC", "gcc").split(), *flags, *includes, "-o", str(library), str(HERE / "array.c"))
+    flags = "-O1", "-g", "-Wall", "-Wextra", "-Werror", *quiet, "-shared", "-fPIC", *includes
+    compiler = os.environ.get("CC", "gcc").split()
+    build(*compiler, *flags, "-o", str(library), str(HERE / "array.c"))
 
 
 def build(*command: str) -> None:

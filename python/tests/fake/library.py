@@ -80,6 +80,21 @@ def make_current(device: int | None) -> None:
     assert driver.cuCtxSetCurrent(context) == 0
 
 
+def capture(stream: int, call: Any) -> tuple[Any, Any]:
+    """Return what `call` returns, and a function that replays what it did on `stream`."""
+    handle, graph, executable = ctypes.c_void_p(stream), ctypes.c_void_p(), ctypes.c_void_p()
+    assert driver.cuStreamBeginCapture_v2(handle, 0) == 0  # global mode, the strictest
+    result = call()
+    assert driver.cuStreamEndCapture(handle, ctypes.byref(graph)) == 0
+    flags = ctypes.c_ulonglong(0)
+    assert driver.cuGraphInstantiateWithFlags(ctypes.byref(executable), graph, flags) == 0
+
+    def replay() -> None:
+        assert driver.cuGraphLaunch(executable, handle) == 0
+
+    return result, replay
+
+
 def new_stream(device: int) -> int:
     """Return a new stream of a device; current contexts stay as they are."""
     before, stream = current(), ctypes.c_void_p()
@@ -186,6 +201,10 @@ class Memory:
             start = -(-ctypes.addressof(self._buffer) // 256) * 256
         self._start = start
         self.address = start + shift
+        self.write(data)
+
+    def write(self, data: bytes) -> None:
+        """Replace the bytes."""
         ctypes.memmove(self.address, data, len(data))
 
     def __del__(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 import goflat
@@ -93,6 +95,32 @@ def test_the_stream_is_the_one_that_is_current_at_the_call() -> None:
         goflat.flatten(lib.features(grid))
         assert lib.launches() == [(1, stream)]
     assert lib.fakearray.counts()["stream"] == 5
+
+
+@in_child(state=["cold", "warm"])
+def test_capture(state: str) -> None:
+    """A graph with the first job of the process in it, errors and all, replayed on new contents."""
+    stream = lib.new_stream(1)
+    lib.fakearray.set_stream(1, stream)
+    lib.make_current(1)
+    memory = lib.Memory(lib.CUDA1, bytes(24))
+    entry = lib.Exchange(memory.address, (2, 3), None, (2, 32), lib.CUDA1, keep=memory)
+    job = {"a": [entry], "b": [entry]}
+    if state == "warm":
+        goflat.flatten(job)
+
+    def work() -> Any:
+        with lib.raising(goflat.ShapeError):
+            goflat.flatten(job, dim=7)
+        return goflat.flatten(job)
+
+    (out,), replay = lib.capture(stream, work)
+    for n in range(1, 4):
+        values = np.full((2, 3), n, np.float32)
+        memory.write(values.tobytes())
+        replay()
+        lib.assert_right([out], [np.concatenate([values, values])])
+    lib.check_memory()
 
 
 @in_child()
