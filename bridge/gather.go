@@ -25,11 +25,15 @@ func (j *job) gather() error {
 	return nil
 }
 
+// gatherOn launches without the GIL: where the launch queue is full, a launch waits for the stream, and the stream may
+// wait for a host function in Python.
 func (j *job) gatherOn(device flatten.Device) error {
 	var stream C.uint64_t
 	if _, err := j.result(C.gf_current_stream(j.c, C.int32_t(device.Index), &stream)); err != nil {
 		return err
 	}
+	C.gf_pause(j.c)
+	defer C.gf_resume(j.c)
 	return deviceError(gpu.Gather(int(device.Index), uintptr(stream), &j.plan, j.dstAddr, j.srcAddr))
 }
 
