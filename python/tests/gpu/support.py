@@ -5,6 +5,7 @@ GOFLAT_TEST_DEVICE=cpu is a dry run, to try tests of values where there is no GP
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import subprocess
@@ -233,6 +234,7 @@ def requested() -> int:
 
 def growth(call: Callable[[], Any]) -> tuple[Any, int]:
     """Return what `call` returns, and how far requested bytes rose meanwhile."""
+    gc.collect()  # what earlier tests left must not go during the call
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = requested()

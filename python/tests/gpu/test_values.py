@@ -230,7 +230,7 @@ def test_a_batch_on_two_devices_raises_before_any_work(cuda: None) -> None:
     features = job()
     features["1"][1] = features["1"][1].cpu()
     outs = [bits(t.shape) for t in oracle(job())]
-    before, copies = torch.cuda.memory_stats()["requested_bytes.all.allocated"], clones(outs)
+    copies, before = clones(outs), torch.cuda.memory_stats()["requested_bytes.all.allocated"]
     for options in ({}, {"packed": True}, {"out": outs}):
         with pytest.raises(goflat.DeviceError, match="key '1', batch 1: got cpu, want cuda:0"):
             goflat.flatten(features, **options)
