@@ -132,10 +132,20 @@ func (j *job) checkOverlap() error {
 	for b, view := range j.outs {
 		j.outMemory = append(j.outMemory, flatten.Memory{View: view, Addr: j.outAddr(b)})
 	}
-	for i := range j.entries {
-		j.inMemory = append(j.inMemory, flatten.Memory{View: j.entries[i].View, Addr: j.addr(j.slot(i))})
+	j.counts = j.counts[:0]
+	for i, rows := range j.layout.Rows {
+		j.inMemory = append(j.inMemory, flatten.Memory{View: j.extent(i, rows), Addr: j.addr(j.slot(i))})
 	}
 	return j.layout.CheckOverlap(j.outMemory, j.inMemory)
+}
+
+// extent is a view of the memory of entry i: its own where entries are listed, else one row of all its elements.
+func (j *job) extent(i int, rows int64) flatten.View {
+	if len(j.entries) != 0 {
+		return j.entries[i].View
+	}
+	j.counts = append(j.counts, rows*j.layout.RowBytes()/j.layout.DType.ElemBytes())
+	return flatten.View{Shape: j.counts[i : i+1 : i+1]} // stays valid where append moves the rest
 }
 
 // slot is where entry i of the plan stands in the collector's tables.
@@ -151,11 +161,23 @@ func (j *job) build() error {
 	if j.uniform && j.outs == nil {
 		return j.plan.BuildPlain(&j.layout)
 	}
+	if j.uniform && contiguous(j.outs) {
+		return j.plan.BuildPlainInto(&j.layout, j.outs)
+	}
 	if j.uniform {
 		j.listEntries()
 		j.reorderEntries()
 	}
 	return j.plan.Build(&j.layout, j.entries, j.outs)
+}
+
+func contiguous(views []flatten.View) bool {
+	for i := range views {
+		if views[i].Strides != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // copy moves the bytes on the CPU, without the GIL where that takes a while.

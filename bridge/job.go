@@ -36,6 +36,7 @@ type job struct {
 	srcAddr    []uintptr
 	dstAddr    []uintptr
 	inMemory   []flatten.Memory
+	counts     []int64
 	outMemory  []flatten.Memory
 }
 

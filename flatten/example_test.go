@@ -184,6 +184,17 @@ func ExamplePlan_BuildPlain() {
 	// [entry 1 -> batch 0: src 0, dst 0, 48 bytes]
 }
 
+// An output that the caller has must be of the right shape.
+func ExamplePlan_BuildPlainInto() {
+	l := &flatten.Layout{NumKeys: 2, Batches: 1, RowShape: []int64{4}, Rows: []int64{2, 1}, DType: float32s}
+	p := new(flatten.Plan)
+	fmt.Println(p.BuildPlainInto(l, []flatten.View{{Shape: []int64{3, 4}}}), len(p.Segments))
+	fmt.Println(p.BuildPlainInto(l, []flatten.View{{Shape: []int64{2, 4}}}), len(p.Segments))
+	// Output:
+	// <nil> 2
+	// goflat: shape: batch 0: got (2, 4), want (3, 4) 0
+}
+
 // plan moves two entries of one-byte elements.
 func plan() *flatten.Plan {
 	l := &flatten.Layout{NumKeys: 2, Batches: 1, Rows: []int64{3, 2}, DType: flatten.DType{Code: flatten.CodeUint, Bits: 8, Lanes: 1}}

@@ -76,6 +76,22 @@ func (p *Plan) BuildPlain(l *Layout) error {
 	return nil
 }
 
+// BuildPlainInto is BuildPlain for outputs that the caller has: contiguous ones,
+// one per batch, whose strides are not looked at. It returns the errors of
+// BuildPlain, and a *ShapeError with Key -1 for an output of the wrong shape.
+func (p *Plan) BuildPlainInto(l *Layout, outs []View) error {
+	p.reset(l)
+	if err := l.checkRows(); err != nil {
+		return err
+	}
+	if err := p.checkOuts(outs); err != nil {
+		return err
+	}
+	p.plain()
+	p.checkInvariants(nil, nil)
+	return nil
+}
+
 // Build plans for entries and outputs that lie in memory as their strides say.
 // outs has one view per batch, nil stands for contiguous outputs. Neither is
 // kept. It allocates only where the job is larger than any before.

@@ -289,3 +289,27 @@ func TestStridedBuildDoesNotAllocateAgain(t *testing.T) {
 		t.Errorf("got %v allocations, want 0", got)
 	}
 }
+
+func TestBuildPlainIntoEqualsBuild(t *testing.T) {
+	for dim := range 3 {
+		l := &Layout{NumKeys: 2, Batches: 2, Dim: dim, RowShape: []int64{3, 2}, Rows: []int64{1, 0, 4, 2}, DType: DType{CodeFloat, 32, 1}}
+		entries, outs := make([]Entry, len(l.Rows)), make([]View, l.Batches)
+		for e := range entries {
+			entries[e] = Entry{View: View{Shape: l.EntryShape(e/2, e%2)}, DType: l.DType}
+		}
+		for b := range outs {
+			outs[b] = View{Shape: l.OutShape(b)}
+		}
+		want, err := NewPlan(l, entries, outs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := new(Plan)
+		if err := got.BuildPlainInto(l, outs); err != nil {
+			t.Fatal(err)
+		}
+		if got.String() != want.String() {
+			t.Errorf("dim %d: got\n%v\nwant\n%v", dim, got, want)
+		}
+	}
+}
