@@ -305,6 +305,14 @@ func TestEveryCallMayFail(t *testing.T) {
 	}
 }
 
+// leaveContexts empties the thread's stack of contexts: where popping fails, what was current is put on top again, and
+// a later test may run on the same thread.
+func leaveContexts(b *bench) {
+	for fakecuda.Current() >= 0 {
+		b.must(cu.SetCurrentContext(cu.CUContext{}))
+	}
+}
+
 func everyCallMayFail(t *testing.T, p *placed, current int) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -316,8 +324,9 @@ func everyCallMayFail(t *testing.T, p *placed, current int) {
 		p.b.must(err)
 		defer func() { p.b.must(dev.ReleasePrimaryCtx()) }()
 	}
+	leaveContexts(p.b)
+	defer leaveContexts(p.b)
 	p.b.must(cu.SetCurrentContext(context))
-	defer func() { p.b.must(cu.SetCurrentContext(cu.CUContext{})) }()
 	gpu.Unload(p.device)
 	fakecuda.Reset()
 	p.b.must(p.gather())
