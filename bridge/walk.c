@@ -42,9 +42,13 @@ static int visit_row(gf_job *job, int64_t key, Py_ssize_t keys, PyObject *row) {
   return rc;
 }
 
-// Hooks run Python code, which may change the containers: entries that were not reached have no address.
-static int complete(gf_job *job, int64_t visited, int64_t keys) {
-  return visited == keys ? GF_DONE : (job->status = GF_NORMALISE);
+// Are the keys of dict those noted in names? While hooks ran Python code, some may have gone before they were reached, so
+// that their entries have no address, or gone and come back, so that they were met twice.
+static int has_names(PyObject *dict, PyObject *names) {
+  Py_ssize_t pos = 0, k = 0;
+  PyObject *key;
+  while (k < PyTuple_GET_SIZE(names) && PyDict_Next(dict, &pos, &key, NULL) && key == PyTuple_GET_ITEM(names, k)) k++;
+  return k == PyTuple_GET_SIZE(names) && k == PyDict_GET_SIZE(dict);
 }
 
 // The keys of an exact dict are noted on the way, without making an iterator.
@@ -59,7 +63,7 @@ static int walk_dict(gf_job *job, PyObject *dict) {
     int rc = visit_row(job, k, keys, row);
     if (rc != GF_DONE) return rc;
   }
-  return complete(job, k, keys);
+  return has_names(dict, job->names) ? GF_DONE : (job->status = GF_NORMALISE);
 }
 
 // An error of an iterator: Python meets it again and says what is wrong. KeyboardInterrupt and its like go through.
@@ -86,7 +90,7 @@ static int walk_ordered(gf_job *job, PyObject *dict) {
   }
   Py_DECREF(iter);
   if (rc == GF_DONE) rc = iterated(job);
-  return rc == GF_DONE ? complete(job, k, keys) : rc;
+  return rc == GF_DONE && k != keys ? (job->status = GF_NORMALISE) : rc;
 }
 
 static int read_mapping(gf_job *job, int64_t batch, PyObject *mapping) {

@@ -217,10 +217,17 @@ def _resolve(entry: Any) -> Any:
         return _resolve_cupy(entry)
     if any(hasattr(type(entry), name) for name in _EXCHANGE_API):
         return entry
-    if kind is None or entry.__dlpack_device__()[0] != 1:
+    if kind is None or not _is_on_cpu(entry):
         return _FALLBACK  # which refuses it
     _meet_numpy()
     return entry
+
+
+def _is_on_cpu(producer: Any) -> bool:
+    try:
+        return bool(producer.__dlpack_device__()[0] == 1)
+    except Exception:  # whatever it is: the fall-back meets it again, and says at which entry
+        return False
 
 
 def _resolve_tensor(tensor: Any) -> Any:

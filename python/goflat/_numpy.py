@@ -97,9 +97,13 @@ class Foreign(NumPy):
         return self._from_dlpack(array) if self._from_dlpack else array
 
     def _load(self, entry: Any, place: tuple[Any, int | None]) -> Any:
-        device = entry.__dlpack_device__()
-        if device[0] != _DLPACK_CPU:
-            got = f"{type_name(entry)} on DLPack device {tuple(map(int, device))}"
+        try:
+            device = tuple(map(int, entry.__dlpack_device__()))
+        except Exception as error:
+            got = f"{type_name(entry)} that does not say where it lies ({error})"
+            raise make("DTYPE", *place, got, "an array with __dlpack_device__") from error
+        if device[:1] != (_DLPACK_CPU,):
+            got = f"{type_name(entry)} on DLPack device {device}"
             raise make("DEVICE", *place, got, "memory of the CPU")
         try:
             return np.from_dlpack(entry)

@@ -66,6 +66,20 @@ def test_keys_that_appear_while_an_entry_is_read() -> None:
     assert flat[0].shape[0] == 2 * len(flat.layout.keys)
 
 
+def test_a_key_that_goes_and_comes_back_while_an_entry_is_read() -> None:
+    features: dict[str, list[Producer]] = {}
+    features.update(a=producers(1), b=producers(1, lambda: come_back("a")), c=producers(1))
+
+    def come_back(key: str) -> None:
+        features[key] = features.pop(key)
+        del features["c"]
+
+    flat = goflat.flatten(features)
+    assert len(set(flat.layout.keys)) == len(flat.layout.keys)
+    assert flat[0].shape[0] == 2 * len(flat.layout.keys)
+    assert sum(rows for (rows,) in flat.layout.rows.values()) == len(flat[0])
+
+
 def test_ordered_dict_that_changes_while_an_entry_is_read() -> None:
     features: OrderedDict[str, list[Producer]] = OrderedDict()
     features["a"] = producers(1, lambda: features.pop("b"))
@@ -199,6 +213,18 @@ def test_no_tensor_behind_one_that_requires_grad(other: Any) -> None:
         with pytest.raises(goflat.DTypeError, match=r"key 'b', batch 0: got .*, want ") as caught:
             goflat.flatten(features, packed=packed)
         assert (caught.value.key, caught.value.batch) == ("b", 0)
+
+
+@pytest.mark.parametrize("answer", [None, (), 1 / 2, "raise"])
+def test_a_producer_that_does_not_say_where_it_lies(answer: Any) -> None:
+    class Lost(Producer):
+        def __dlpack_device__(self) -> Any:
+            if answer == "raise":
+                raise ZeroDivisionError("nowhere")
+            return answer
+
+    with pytest.raises(goflat.Error, match=r"key 'a', batch 0: got test_hostile\..*Lost"):
+        goflat.flatten({"a": [Lost(np.ones(1))]})
 
 
 def test_overlaps_are_told_in_the_same_words() -> None:
