@@ -20,9 +20,12 @@ var benchJobs = []struct {
 	dim           int   // 1: the rows lie in blocks, of which there are blocks
 	blocks        int64 // of an entry
 	shift         uintptr
+	align         uintptr // of every entry and output; 0: 512
 }{
 	{name: "seed 40 MB", keys: 4, batches: 4, rows: fixed(50), rowBytes: 50176},
 	{name: "uniform 3.2 GB", keys: 16, batches: 16, rows: fixed(250), rowBytes: 50176},
+	{name: "uniform 3.2 GB at 2 MiB", keys: 16, batches: 16, rows: fixed(250), rowBytes: 50176, align: 2 << 20},
+	{name: "ragged 1.8 GB at 2 MiB", keys: 16, batches: 16, rows: upTo(280), rowBytes: 50176, align: 2 << 20},
 	{name: "ragged 1.8 GB", keys: 16, batches: 16, rows: upTo(280), rowBytes: 50176},
 	{name: "64x32 of 512 B", keys: 64, batches: 32, rows: fixed(8), rowBytes: 64},
 	{name: "64x32 of 1040-byte rows", keys: 64, batches: 32, rows: upTo(40), rowBytes: 1040},
@@ -57,21 +60,21 @@ func BenchmarkGather(b *testing.B) {
 			}
 			l.Rows = append(l.Rows, rows)
 		}
-		b.Run(job.name+"/gather", func(b *testing.B) { benchGather(b, l, job.shift) })
+		b.Run(job.name+"/gather", func(b *testing.B) { benchGather(b, l, job.shift, max(job.align, 512)) })
 		if !onFake {
 			b.Run(job.name+"/memcpy", func(b *testing.B) { benchCopy(b, l.Bytes()) })
 		}
 	}
 }
 
-func benchGather(b *testing.B, l *flatten.Layout, shift uintptr) {
+func benchGather(b *testing.B, l *flatten.Layout, shift, align uintptr) {
 	d := onDevice(b, 0)
 	plan := new(flatten.Plan)
 	d.must(plan.BuildPlain(l))
 	dst, src := make([]uintptr, l.Batches), make([]uintptr, len(l.Rows))
 	var end uintptr
 	place := func(bytes int64, shift uintptr) uintptr {
-		at := (end+511)/512*512 + shift
+		at := (end+align-1)/align*align + shift
 		end = at + uintptr(bytes)
 		return at
 	}
@@ -81,7 +84,7 @@ func benchGather(b *testing.B, l *flatten.Layout, shift uintptr) {
 	for e := range src {
 		src[e] = place(l.Rows[e]*l.RowBytes(), shift)
 	}
-	base := d.room(int64(end))
+	base := (d.room(int64(end+align)) + align - 1) / align * align
 	for i := range dst {
 		dst[i] += base
 	}
