@@ -234,8 +234,8 @@ def requested() -> int:
 
 def growth(call: Callable[[], Any]) -> tuple[Any, int]:
     """Return what `call` returns, and how far requested bytes rose meanwhile."""
-    gc.collect()  # what earlier tests left must not go during the call
-    torch.cuda.synchronize()
+    gc.collect()  # what earlier tests left must not go during the call,
+    torch.cuda.empty_cache()  # nor blocks that waited for other streams
     torch.cuda.reset_peak_memory_stats()
     before = requested()
     result = call()
