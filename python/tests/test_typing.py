@@ -53,7 +53,8 @@ def revealed(output: str) -> dict[int, str]:
         note = re.match(r'.*api\.py:(\d+): note: Revealed type is "(.+)"', line)
         error = re.match(r".*api\.py:(\d+): error: .*\[([a-z-]+)\]", line)
         if note:
-            said[int(note[1])] = re.sub(r"\b(?:\w+\.)+(?=\w)", "", note[2])
+            short = re.sub(r"\b(?:\w+\.)+(?=\w)", "", note[2])
+            said[int(note[1])] = short.replace("tuple[int, ...]", "tuple[Any, ...]")  # NumPy 2.2
         elif error:
             said[int(error[1])] = f"error: {error[2]}"
     return said
