@@ -54,7 +54,8 @@ def revealed(output: str) -> dict[int, str]:
         error = re.match(r".*api\.py:(\d+): error: .*\[([a-z-]+)\]", line)
         if note:
             short = re.sub(r"\b(?:\w+\.)+(?=\w)", "", note[2])
-            said[int(note[1])] = short.replace("tuple[int, ...]", "tuple[Any, ...]")  # NumPy 2.2
+            # NumPy 2.2 calls an array's shape tuple[int, ...], later ones tuple[Any, ...]
+            said[int(note[1])] = short.replace("ndarray[tuple[int,", "ndarray[tuple[Any,")
         elif error:
             said[int(error[1])] = f"error: {error[2]}"
     return said
