@@ -84,7 +84,7 @@ class BuildCore(build_ext):
         try:
             self.run_tool("go", "list", "-deps", quiet, "./bridge", "tool")
         except CompileError as failed:
-            hint = "A first build gets Go modules from proxy.golang.org (or GOPROXY)."
+            hint = "A first build gets Go modules from the Go module proxy (GOPROXY)."
             raise CompileError(f"{failed}. {hint}") from failed
         self.run_tool("go", "build", "./bridge", "github.com/go-python/gopy/gopyh")
 

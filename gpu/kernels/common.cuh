@@ -52,7 +52,8 @@ DEVICE Vec16 load16(const u8 *from)
 // load16_once is load16 for bytes that are read only once: evict first. With loads that
 // only stay out of L1 (no_allocate), 3.2 GB took 1.05 times as long as memcpy on an H200
 // after a kernel that had filled L2 with its own lines, and 1.01 after a memcpy: lines that
-// are older and not evict-first keep the space that stores want. Now it is 1.01 after either.
+// are older and not evict-first keep the space that stores want. Now it is 1.01 when gathers
+// follow each other, still 1.06 after a kernel of plain stores (docs/bench).
 DEVICE Vec16 load16_once(const u8 *from)
 {
 #ifdef __CUDACC__
