@@ -7,7 +7,7 @@ import "runtime"
 
 // Flatten runs one call. features, outs and result are the addresses of Python objects that the caller keeps alive:
 // the containers, a list of outputs to fill (0: make new ones), and a list that receives the outputs and, unless it is
-// a plain list, the attributes _keys and _rows. dim and flags (GF_FLAG_ in job.h) say what is wanted.
+// a plain list, the attribute _layout. dim and flags (GF_FLAG_ in job.h) say what is wanted.
 //
 // It returns a status: 0 done, 1 an entry requires grad, 2 only the framework does this right, 3 containers to be
 // normalised first. Only for 0 the result was touched.

@@ -58,7 +58,7 @@ typedef struct gf_job {
   int64_t *dims;
   int64_t dims_len, dims_cap;
 
-  gf_hold *holds;  // DLPack tensors taken out of capsules; their deleters run at gf_end
+  gf_hold *holds;  // DLPack tensors taken out of capsules; their deleters run at gf_close
   int64_t holds_len, holds_cap;
 
   void **outs;          // PyObject*, owned: one output per batch (one in all when packed)
