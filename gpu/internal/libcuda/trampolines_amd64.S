@@ -394,612 +394,684 @@ cuGraphInstantiateWithFlags:
 cuGraphLaunch:
 	jmp	qword ptr [rip + goflat_libcuda_slots + 512]
 
+	.globl	cuLaunchCooperativeKernel
+	.hidden	cuLaunchCooperativeKernel
+	.type	cuLaunchCooperativeKernel, %function
+cuLaunchCooperativeKernel:
+	jmp	qword ptr [rip + goflat_libcuda_slots + 520]
+
 	.globl	cuLaunchKernel
 	.hidden	cuLaunchKernel
 	.type	cuLaunchKernel, %function
 cuLaunchKernel:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 520]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 528]
 
 	.globl	cuLinkAddData_v2
 	.hidden	cuLinkAddData_v2
 	.type	cuLinkAddData_v2, %function
 cuLinkAddData_v2:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 528]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 536]
 
 	.globl	cuLinkAddFile_v2
 	.hidden	cuLinkAddFile_v2
 	.type	cuLinkAddFile_v2, %function
 cuLinkAddFile_v2:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 536]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 544]
 
 	.globl	cuLinkComplete
 	.hidden	cuLinkComplete
 	.type	cuLinkComplete, %function
 cuLinkComplete:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 544]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 552]
 
 	.globl	cuLinkCreate_v2
 	.hidden	cuLinkCreate_v2
 	.type	cuLinkCreate_v2, %function
 cuLinkCreate_v2:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 552]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 560]
 
 	.globl	cuLinkDestroy
 	.hidden	cuLinkDestroy
 	.type	cuLinkDestroy, %function
 cuLinkDestroy:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 560]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 568]
+
+	.globl	cuMemAddressFree
+	.hidden	cuMemAddressFree
+	.type	cuMemAddressFree, %function
+cuMemAddressFree:
+	jmp	qword ptr [rip + goflat_libcuda_slots + 576]
+
+	.globl	cuMemAddressReserve
+	.hidden	cuMemAddressReserve
+	.type	cuMemAddressReserve, %function
+cuMemAddressReserve:
+	jmp	qword ptr [rip + goflat_libcuda_slots + 584]
 
 	.globl	cuMemAdvise
 	.hidden	cuMemAdvise
 	.type	cuMemAdvise, %function
 cuMemAdvise:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 568]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 592]
 
 	.globl	cuMemAllocManaged
 	.hidden	cuMemAllocManaged
 	.type	cuMemAllocManaged, %function
 cuMemAllocManaged:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 576]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 600]
 
 	.globl	cuMemAllocPitch_v2
 	.hidden	cuMemAllocPitch_v2
 	.type	cuMemAllocPitch_v2, %function
 cuMemAllocPitch_v2:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 584]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 608]
 
 	.globl	cuMemAlloc_v2
 	.hidden	cuMemAlloc_v2
 	.type	cuMemAlloc_v2, %function
 cuMemAlloc_v2:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 592]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 616]
+
+	.globl	cuMemCreate
+	.hidden	cuMemCreate
+	.type	cuMemCreate, %function
+cuMemCreate:
+	jmp	qword ptr [rip + goflat_libcuda_slots + 624]
 
 	.globl	cuMemFreeHost
 	.hidden	cuMemFreeHost
 	.type	cuMemFreeHost, %function
 cuMemFreeHost:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 600]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 632]
 
 	.globl	cuMemFree_v2
 	.hidden	cuMemFree_v2
 	.type	cuMemFree_v2, %function
 cuMemFree_v2:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 608]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 640]
 
 	.globl	cuMemGetAddressRange_v2
 	.hidden	cuMemGetAddressRange_v2
 	.type	cuMemGetAddressRange_v2, %function
 cuMemGetAddressRange_v2:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 616]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 648]
+
+	.globl	cuMemGetAllocationGranularity
+	.hidden	cuMemGetAllocationGranularity
+	.type	cuMemGetAllocationGranularity, %function
+cuMemGetAllocationGranularity:
+	jmp	qword ptr [rip + goflat_libcuda_slots + 656]
 
 	.globl	cuMemGetInfo_v2
 	.hidden	cuMemGetInfo_v2
 	.type	cuMemGetInfo_v2, %function
 cuMemGetInfo_v2:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 624]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 664]
+
+	.globl	cuMemHostAlloc
+	.hidden	cuMemHostAlloc
+	.type	cuMemHostAlloc, %function
+cuMemHostAlloc:
+	jmp	qword ptr [rip + goflat_libcuda_slots + 672]
+
+	.globl	cuMemMap
+	.hidden	cuMemMap
+	.type	cuMemMap, %function
+cuMemMap:
+	jmp	qword ptr [rip + goflat_libcuda_slots + 680]
 
 	.globl	cuMemPrefetchAsync
 	.hidden	cuMemPrefetchAsync
 	.type	cuMemPrefetchAsync, %function
 cuMemPrefetchAsync:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 632]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 688]
+
+	.globl	cuMemRelease
+	.hidden	cuMemRelease
+	.type	cuMemRelease, %function
+cuMemRelease:
+	jmp	qword ptr [rip + goflat_libcuda_slots + 696]
+
+	.globl	cuMemRetainAllocationHandle
+	.hidden	cuMemRetainAllocationHandle
+	.type	cuMemRetainAllocationHandle, %function
+cuMemRetainAllocationHandle:
+	jmp	qword ptr [rip + goflat_libcuda_slots + 704]
+
+	.globl	cuMemSetAccess
+	.hidden	cuMemSetAccess
+	.type	cuMemSetAccess, %function
+cuMemSetAccess:
+	jmp	qword ptr [rip + goflat_libcuda_slots + 712]
+
+	.globl	cuMemUnmap
+	.hidden	cuMemUnmap
+	.type	cuMemUnmap, %function
+cuMemUnmap:
+	jmp	qword ptr [rip + goflat_libcuda_slots + 720]
 
 	.globl	cuMemcpy
 	.hidden	cuMemcpy
 	.type	cuMemcpy, %function
 cuMemcpy:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 640]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 728]
 
 	.globl	cuMemcpy2DAsync_v2
 	.hidden	cuMemcpy2DAsync_v2
 	.type	cuMemcpy2DAsync_v2, %function
 cuMemcpy2DAsync_v2:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 648]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 736]
 
 	.globl	cuMemcpy2DUnaligned_v2
 	.hidden	cuMemcpy2DUnaligned_v2
 	.type	cuMemcpy2DUnaligned_v2, %function
 cuMemcpy2DUnaligned_v2:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 656]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 744]
 
 	.globl	cuMemcpy2D_v2
 	.hidden	cuMemcpy2D_v2
 	.type	cuMemcpy2D_v2, %function
 cuMemcpy2D_v2:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 664]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 752]
 
 	.globl	cuMemcpy3DAsync_v2
 	.hidden	cuMemcpy3DAsync_v2
 	.type	cuMemcpy3DAsync_v2, %function
 cuMemcpy3DAsync_v2:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 672]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 760]
 
 	.globl	cuMemcpy3DPeer
 	.hidden	cuMemcpy3DPeer
 	.type	cuMemcpy3DPeer, %function
 cuMemcpy3DPeer:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 680]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 768]
 
 	.globl	cuMemcpy3DPeerAsync
 	.hidden	cuMemcpy3DPeerAsync
 	.type	cuMemcpy3DPeerAsync, %function
 cuMemcpy3DPeerAsync:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 688]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 776]
 
 	.globl	cuMemcpy3D_v2
 	.hidden	cuMemcpy3D_v2
 	.type	cuMemcpy3D_v2, %function
 cuMemcpy3D_v2:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 696]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 784]
 
 	.globl	cuMemcpyAsync
 	.hidden	cuMemcpyAsync
 	.type	cuMemcpyAsync, %function
 cuMemcpyAsync:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 704]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 792]
 
 	.globl	cuMemcpyAtoA_v2
 	.hidden	cuMemcpyAtoA_v2
 	.type	cuMemcpyAtoA_v2, %function
 cuMemcpyAtoA_v2:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 712]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 800]
 
 	.globl	cuMemcpyAtoD_v2
 	.hidden	cuMemcpyAtoD_v2
 	.type	cuMemcpyAtoD_v2, %function
 cuMemcpyAtoD_v2:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 720]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 808]
 
 	.globl	cuMemcpyAtoHAsync_v2
 	.hidden	cuMemcpyAtoHAsync_v2
 	.type	cuMemcpyAtoHAsync_v2, %function
 cuMemcpyAtoHAsync_v2:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 728]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 816]
 
 	.globl	cuMemcpyAtoH_v2
 	.hidden	cuMemcpyAtoH_v2
 	.type	cuMemcpyAtoH_v2, %function
 cuMemcpyAtoH_v2:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 736]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 824]
 
 	.globl	cuMemcpyDtoA_v2
 	.hidden	cuMemcpyDtoA_v2
 	.type	cuMemcpyDtoA_v2, %function
 cuMemcpyDtoA_v2:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 744]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 832]
 
 	.globl	cuMemcpyDtoDAsync_v2
 	.hidden	cuMemcpyDtoDAsync_v2
 	.type	cuMemcpyDtoDAsync_v2, %function
 cuMemcpyDtoDAsync_v2:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 752]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 840]
 
 	.globl	cuMemcpyDtoD_v2
 	.hidden	cuMemcpyDtoD_v2
 	.type	cuMemcpyDtoD_v2, %function
 cuMemcpyDtoD_v2:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 760]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 848]
 
 	.globl	cuMemcpyDtoHAsync_v2
 	.hidden	cuMemcpyDtoHAsync_v2
 	.type	cuMemcpyDtoHAsync_v2, %function
 cuMemcpyDtoHAsync_v2:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 768]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 856]
 
 	.globl	cuMemcpyDtoH_v2
 	.hidden	cuMemcpyDtoH_v2
 	.type	cuMemcpyDtoH_v2, %function
 cuMemcpyDtoH_v2:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 776]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 864]
 
 	.globl	cuMemcpyHtoAAsync_v2
 	.hidden	cuMemcpyHtoAAsync_v2
 	.type	cuMemcpyHtoAAsync_v2, %function
 cuMemcpyHtoAAsync_v2:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 784]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 872]
 
 	.globl	cuMemcpyHtoA_v2
 	.hidden	cuMemcpyHtoA_v2
 	.type	cuMemcpyHtoA_v2, %function
 cuMemcpyHtoA_v2:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 792]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 880]
 
 	.globl	cuMemcpyHtoDAsync_v2
 	.hidden	cuMemcpyHtoDAsync_v2
 	.type	cuMemcpyHtoDAsync_v2, %function
 cuMemcpyHtoDAsync_v2:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 800]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 888]
 
 	.globl	cuMemcpyHtoD_v2
 	.hidden	cuMemcpyHtoD_v2
 	.type	cuMemcpyHtoD_v2, %function
 cuMemcpyHtoD_v2:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 808]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 896]
 
 	.globl	cuMemcpyPeer
 	.hidden	cuMemcpyPeer
 	.type	cuMemcpyPeer, %function
 cuMemcpyPeer:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 816]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 904]
 
 	.globl	cuMemcpyPeerAsync
 	.hidden	cuMemcpyPeerAsync
 	.type	cuMemcpyPeerAsync, %function
 cuMemcpyPeerAsync:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 824]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 912]
 
 	.globl	cuMemsetD16Async
 	.hidden	cuMemsetD16Async
 	.type	cuMemsetD16Async, %function
 cuMemsetD16Async:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 832]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 920]
 
 	.globl	cuMemsetD16_v2
 	.hidden	cuMemsetD16_v2
 	.type	cuMemsetD16_v2, %function
 cuMemsetD16_v2:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 840]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 928]
 
 	.globl	cuMemsetD2D16Async
 	.hidden	cuMemsetD2D16Async
 	.type	cuMemsetD2D16Async, %function
 cuMemsetD2D16Async:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 848]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 936]
 
 	.globl	cuMemsetD2D16_v2
 	.hidden	cuMemsetD2D16_v2
 	.type	cuMemsetD2D16_v2, %function
 cuMemsetD2D16_v2:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 856]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 944]
 
 	.globl	cuMemsetD2D32Async
 	.hidden	cuMemsetD2D32Async
 	.type	cuMemsetD2D32Async, %function
 cuMemsetD2D32Async:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 864]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 952]
 
 	.globl	cuMemsetD2D32_v2
 	.hidden	cuMemsetD2D32_v2
 	.type	cuMemsetD2D32_v2, %function
 cuMemsetD2D32_v2:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 872]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 960]
 
 	.globl	cuMemsetD2D8Async
 	.hidden	cuMemsetD2D8Async
 	.type	cuMemsetD2D8Async, %function
 cuMemsetD2D8Async:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 880]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 968]
 
 	.globl	cuMemsetD2D8_v2
 	.hidden	cuMemsetD2D8_v2
 	.type	cuMemsetD2D8_v2, %function
 cuMemsetD2D8_v2:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 888]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 976]
 
 	.globl	cuMemsetD32Async
 	.hidden	cuMemsetD32Async
 	.type	cuMemsetD32Async, %function
 cuMemsetD32Async:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 896]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 984]
 
 	.globl	cuMemsetD32_v2
 	.hidden	cuMemsetD32_v2
 	.type	cuMemsetD32_v2, %function
 cuMemsetD32_v2:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 904]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 992]
 
 	.globl	cuMemsetD8Async
 	.hidden	cuMemsetD8Async
 	.type	cuMemsetD8Async, %function
 cuMemsetD8Async:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 912]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1000]
 
 	.globl	cuMemsetD8_v2
 	.hidden	cuMemsetD8_v2
 	.type	cuMemsetD8_v2, %function
 cuMemsetD8_v2:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 920]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1008]
 
 	.globl	cuModuleGetFunction
 	.hidden	cuModuleGetFunction
 	.type	cuModuleGetFunction, %function
 cuModuleGetFunction:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 928]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1016]
 
 	.globl	cuModuleGetGlobal_v2
 	.hidden	cuModuleGetGlobal_v2
 	.type	cuModuleGetGlobal_v2, %function
 cuModuleGetGlobal_v2:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 936]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1024]
 
 	.globl	cuModuleGetSurfRef
 	.hidden	cuModuleGetSurfRef
 	.type	cuModuleGetSurfRef, %function
 cuModuleGetSurfRef:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 944]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1032]
 
 	.globl	cuModuleGetTexRef
 	.hidden	cuModuleGetTexRef
 	.type	cuModuleGetTexRef, %function
 cuModuleGetTexRef:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 952]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1040]
 
 	.globl	cuModuleLoad
 	.hidden	cuModuleLoad
 	.type	cuModuleLoad, %function
 cuModuleLoad:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 960]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1048]
 
 	.globl	cuModuleLoadData
 	.hidden	cuModuleLoadData
 	.type	cuModuleLoadData, %function
 cuModuleLoadData:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 968]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1056]
 
 	.globl	cuModuleLoadDataEx
 	.hidden	cuModuleLoadDataEx
 	.type	cuModuleLoadDataEx, %function
 cuModuleLoadDataEx:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 976]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1064]
 
 	.globl	cuModuleLoadFatBinary
 	.hidden	cuModuleLoadFatBinary
 	.type	cuModuleLoadFatBinary, %function
 cuModuleLoadFatBinary:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 984]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1072]
 
 	.globl	cuModuleUnload
 	.hidden	cuModuleUnload
 	.type	cuModuleUnload, %function
 cuModuleUnload:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 992]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1080]
 
 	.globl	cuOccupancyMaxActiveBlocksPerMultiprocessor
 	.hidden	cuOccupancyMaxActiveBlocksPerMultiprocessor
 	.type	cuOccupancyMaxActiveBlocksPerMultiprocessor, %function
 cuOccupancyMaxActiveBlocksPerMultiprocessor:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 1000]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1088]
 
 	.globl	cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags
 	.hidden	cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags
 	.type	cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, %function
 cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 1008]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1096]
 
 	.globl	cuPointerGetAttribute
 	.hidden	cuPointerGetAttribute
 	.type	cuPointerGetAttribute, %function
 cuPointerGetAttribute:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 1016]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1104]
 
 	.globl	cuPointerSetAttribute
 	.hidden	cuPointerSetAttribute
 	.type	cuPointerSetAttribute, %function
 cuPointerSetAttribute:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 1024]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1112]
 
 	.globl	cuStreamAttachMemAsync
 	.hidden	cuStreamAttachMemAsync
 	.type	cuStreamAttachMemAsync, %function
 cuStreamAttachMemAsync:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 1032]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1120]
 
 	.globl	cuStreamBeginCapture_v2
 	.hidden	cuStreamBeginCapture_v2
 	.type	cuStreamBeginCapture_v2, %function
 cuStreamBeginCapture_v2:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 1040]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1128]
 
 	.globl	cuStreamCreate
 	.hidden	cuStreamCreate
 	.type	cuStreamCreate, %function
 cuStreamCreate:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 1048]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1136]
 
 	.globl	cuStreamCreateWithPriority
 	.hidden	cuStreamCreateWithPriority
 	.type	cuStreamCreateWithPriority, %function
 cuStreamCreateWithPriority:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 1056]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1144]
 
 	.globl	cuStreamDestroy_v2
 	.hidden	cuStreamDestroy_v2
 	.type	cuStreamDestroy_v2, %function
 cuStreamDestroy_v2:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 1064]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1152]
 
 	.globl	cuStreamEndCapture
 	.hidden	cuStreamEndCapture
 	.type	cuStreamEndCapture, %function
 cuStreamEndCapture:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 1072]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1160]
 
 	.globl	cuStreamGetFlags
 	.hidden	cuStreamGetFlags
 	.type	cuStreamGetFlags, %function
 cuStreamGetFlags:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 1080]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1168]
 
 	.globl	cuStreamGetPriority
 	.hidden	cuStreamGetPriority
 	.type	cuStreamGetPriority, %function
 cuStreamGetPriority:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 1088]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1176]
+
+	.globl	cuStreamIsCapturing
+	.hidden	cuStreamIsCapturing
+	.type	cuStreamIsCapturing, %function
+cuStreamIsCapturing:
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1184]
 
 	.globl	cuStreamQuery
 	.hidden	cuStreamQuery
 	.type	cuStreamQuery, %function
 cuStreamQuery:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 1096]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1192]
 
 	.globl	cuStreamSynchronize
 	.hidden	cuStreamSynchronize
 	.type	cuStreamSynchronize, %function
 cuStreamSynchronize:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 1104]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1200]
 
 	.globl	cuStreamWaitEvent
 	.hidden	cuStreamWaitEvent
 	.type	cuStreamWaitEvent, %function
 cuStreamWaitEvent:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 1112]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1208]
 
 	.globl	cuStreamWaitValue32_v2
 	.hidden	cuStreamWaitValue32_v2
 	.type	cuStreamWaitValue32_v2, %function
 cuStreamWaitValue32_v2:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 1120]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1216]
 
 	.globl	cuStreamWriteValue32_v2
 	.hidden	cuStreamWriteValue32_v2
 	.type	cuStreamWriteValue32_v2, %function
 cuStreamWriteValue32_v2:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 1128]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1224]
 
 	.globl	cuSurfRefGetArray
 	.hidden	cuSurfRefGetArray
 	.type	cuSurfRefGetArray, %function
 cuSurfRefGetArray:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 1136]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1232]
 
 	.globl	cuSurfRefSetArray
 	.hidden	cuSurfRefSetArray
 	.type	cuSurfRefSetArray, %function
 cuSurfRefSetArray:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 1144]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1240]
 
 	.globl	cuTexRefGetAddressMode
 	.hidden	cuTexRefGetAddressMode
 	.type	cuTexRefGetAddressMode, %function
 cuTexRefGetAddressMode:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 1152]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1248]
 
 	.globl	cuTexRefGetAddress_v2
 	.hidden	cuTexRefGetAddress_v2
 	.type	cuTexRefGetAddress_v2, %function
 cuTexRefGetAddress_v2:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 1160]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1256]
 
 	.globl	cuTexRefGetArray
 	.hidden	cuTexRefGetArray
 	.type	cuTexRefGetArray, %function
 cuTexRefGetArray:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 1168]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1264]
 
 	.globl	cuTexRefGetBorderColor
 	.hidden	cuTexRefGetBorderColor
 	.type	cuTexRefGetBorderColor, %function
 cuTexRefGetBorderColor:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 1176]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1272]
 
 	.globl	cuTexRefGetFilterMode
 	.hidden	cuTexRefGetFilterMode
 	.type	cuTexRefGetFilterMode, %function
 cuTexRefGetFilterMode:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 1184]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1280]
 
 	.globl	cuTexRefGetFlags
 	.hidden	cuTexRefGetFlags
 	.type	cuTexRefGetFlags, %function
 cuTexRefGetFlags:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 1192]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1288]
 
 	.globl	cuTexRefGetFormat
 	.hidden	cuTexRefGetFormat
 	.type	cuTexRefGetFormat, %function
 cuTexRefGetFormat:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 1200]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1296]
 
 	.globl	cuTexRefGetMaxAnisotropy
 	.hidden	cuTexRefGetMaxAnisotropy
 	.type	cuTexRefGetMaxAnisotropy, %function
 cuTexRefGetMaxAnisotropy:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 1208]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1304]
 
 	.globl	cuTexRefSetAddress2D_v3
 	.hidden	cuTexRefSetAddress2D_v3
 	.type	cuTexRefSetAddress2D_v3, %function
 cuTexRefSetAddress2D_v3:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 1216]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1312]
 
 	.globl	cuTexRefSetAddressMode
 	.hidden	cuTexRefSetAddressMode
 	.type	cuTexRefSetAddressMode, %function
 cuTexRefSetAddressMode:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 1224]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1320]
 
 	.globl	cuTexRefSetAddress_v2
 	.hidden	cuTexRefSetAddress_v2
 	.type	cuTexRefSetAddress_v2, %function
 cuTexRefSetAddress_v2:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 1232]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1328]
 
 	.globl	cuTexRefSetArray
 	.hidden	cuTexRefSetArray
 	.type	cuTexRefSetArray, %function
 cuTexRefSetArray:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 1240]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1336]
 
 	.globl	cuTexRefSetBorderColor
 	.hidden	cuTexRefSetBorderColor
 	.type	cuTexRefSetBorderColor, %function
 cuTexRefSetBorderColor:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 1248]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1344]
 
 	.globl	cuTexRefSetFilterMode
 	.hidden	cuTexRefSetFilterMode
 	.type	cuTexRefSetFilterMode, %function
 cuTexRefSetFilterMode:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 1256]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1352]
 
 	.globl	cuTexRefSetFlags
 	.hidden	cuTexRefSetFlags
 	.type	cuTexRefSetFlags, %function
 cuTexRefSetFlags:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 1264]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1360]
 
 	.globl	cuTexRefSetFormat
 	.hidden	cuTexRefSetFormat
 	.type	cuTexRefSetFormat, %function
 cuTexRefSetFormat:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 1272]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1368]
 
 	.globl	cuTexRefSetMaxAnisotropy
 	.hidden	cuTexRefSetMaxAnisotropy
 	.type	cuTexRefSetMaxAnisotropy, %function
 cuTexRefSetMaxAnisotropy:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 1280]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1376]
 
 	.globl	cuTexRefSetMipmapFilterMode
 	.hidden	cuTexRefSetMipmapFilterMode
 	.type	cuTexRefSetMipmapFilterMode, %function
 cuTexRefSetMipmapFilterMode:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 1288]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1384]
 
 	.globl	cuTexRefSetMipmapLevelBias
 	.hidden	cuTexRefSetMipmapLevelBias
 	.type	cuTexRefSetMipmapLevelBias, %function
 cuTexRefSetMipmapLevelBias:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 1296]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1392]
 
 	.globl	cuTexRefSetMipmapLevelClamp
 	.hidden	cuTexRefSetMipmapLevelClamp
 	.type	cuTexRefSetMipmapLevelClamp, %function
 cuTexRefSetMipmapLevelClamp:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 1304]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1400]
 
 	.globl	cuThreadExchangeStreamCaptureMode
 	.hidden	cuThreadExchangeStreamCaptureMode
 	.type	cuThreadExchangeStreamCaptureMode, %function
 cuThreadExchangeStreamCaptureMode:
-	jmp	qword ptr [rip + goflat_libcuda_slots + 1312]
+	jmp	qword ptr [rip + goflat_libcuda_slots + 1408]
 
 	.data
 	.balign	8
 	.globl	goflat_libcuda_slots
 	.hidden	goflat_libcuda_slots
 goflat_libcuda_slots:
-	.rept	165
+	.rept	177
 	.quad	goflat_libcuda_closed
 	.endr
 
@@ -1072,21 +1144,32 @@ goflat_libcuda_names:
 	.asciz	"cuGraphGetEdges"
 	.asciz	"cuGraphInstantiateWithFlags"
 	.asciz	"cuGraphLaunch"
+	.asciz	"cuLaunchCooperativeKernel"
 	.asciz	"cuLaunchKernel"
 	.asciz	"cuLinkAddData_v2"
 	.asciz	"cuLinkAddFile_v2"
 	.asciz	"cuLinkComplete"
 	.asciz	"cuLinkCreate_v2"
 	.asciz	"cuLinkDestroy"
+	.asciz	"cuMemAddressFree"
+	.asciz	"cuMemAddressReserve"
 	.asciz	"cuMemAdvise"
 	.asciz	"cuMemAllocManaged"
 	.asciz	"cuMemAllocPitch_v2"
 	.asciz	"cuMemAlloc_v2"
+	.asciz	"cuMemCreate"
 	.asciz	"cuMemFreeHost"
 	.asciz	"cuMemFree_v2"
 	.asciz	"cuMemGetAddressRange_v2"
+	.asciz	"cuMemGetAllocationGranularity"
 	.asciz	"cuMemGetInfo_v2"
+	.asciz	"cuMemHostAlloc"
+	.asciz	"cuMemMap"
 	.asciz	"cuMemPrefetchAsync"
+	.asciz	"cuMemRelease"
+	.asciz	"cuMemRetainAllocationHandle"
+	.asciz	"cuMemSetAccess"
+	.asciz	"cuMemUnmap"
 	.asciz	"cuMemcpy"
 	.asciz	"cuMemcpy2DAsync_v2"
 	.asciz	"cuMemcpy2DUnaligned_v2"
@@ -1144,6 +1227,7 @@ goflat_libcuda_names:
 	.asciz	"cuStreamEndCapture"
 	.asciz	"cuStreamGetFlags"
 	.asciz	"cuStreamGetPriority"
+	.asciz	"cuStreamIsCapturing"
 	.asciz	"cuStreamQuery"
 	.asciz	"cuStreamSynchronize"
 	.asciz	"cuStreamWaitEvent"

@@ -523,804 +523,900 @@ cuGraphLaunch:
 	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 512]
 	br	x16
 
+	.globl	cuLaunchCooperativeKernel
+	.hidden	cuLaunchCooperativeKernel
+	.type	cuLaunchCooperativeKernel, %function
+cuLaunchCooperativeKernel:
+	adrp	x16, goflat_libcuda_slots + 520
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 520]
+	br	x16
+
 	.globl	cuLaunchKernel
 	.hidden	cuLaunchKernel
 	.type	cuLaunchKernel, %function
 cuLaunchKernel:
-	adrp	x16, goflat_libcuda_slots + 520
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 520]
+	adrp	x16, goflat_libcuda_slots + 528
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 528]
 	br	x16
 
 	.globl	cuLinkAddData_v2
 	.hidden	cuLinkAddData_v2
 	.type	cuLinkAddData_v2, %function
 cuLinkAddData_v2:
-	adrp	x16, goflat_libcuda_slots + 528
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 528]
+	adrp	x16, goflat_libcuda_slots + 536
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 536]
 	br	x16
 
 	.globl	cuLinkAddFile_v2
 	.hidden	cuLinkAddFile_v2
 	.type	cuLinkAddFile_v2, %function
 cuLinkAddFile_v2:
-	adrp	x16, goflat_libcuda_slots + 536
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 536]
+	adrp	x16, goflat_libcuda_slots + 544
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 544]
 	br	x16
 
 	.globl	cuLinkComplete
 	.hidden	cuLinkComplete
 	.type	cuLinkComplete, %function
 cuLinkComplete:
-	adrp	x16, goflat_libcuda_slots + 544
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 544]
+	adrp	x16, goflat_libcuda_slots + 552
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 552]
 	br	x16
 
 	.globl	cuLinkCreate_v2
 	.hidden	cuLinkCreate_v2
 	.type	cuLinkCreate_v2, %function
 cuLinkCreate_v2:
-	adrp	x16, goflat_libcuda_slots + 552
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 552]
+	adrp	x16, goflat_libcuda_slots + 560
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 560]
 	br	x16
 
 	.globl	cuLinkDestroy
 	.hidden	cuLinkDestroy
 	.type	cuLinkDestroy, %function
 cuLinkDestroy:
-	adrp	x16, goflat_libcuda_slots + 560
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 560]
+	adrp	x16, goflat_libcuda_slots + 568
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 568]
+	br	x16
+
+	.globl	cuMemAddressFree
+	.hidden	cuMemAddressFree
+	.type	cuMemAddressFree, %function
+cuMemAddressFree:
+	adrp	x16, goflat_libcuda_slots + 576
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 576]
+	br	x16
+
+	.globl	cuMemAddressReserve
+	.hidden	cuMemAddressReserve
+	.type	cuMemAddressReserve, %function
+cuMemAddressReserve:
+	adrp	x16, goflat_libcuda_slots + 584
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 584]
 	br	x16
 
 	.globl	cuMemAdvise
 	.hidden	cuMemAdvise
 	.type	cuMemAdvise, %function
 cuMemAdvise:
-	adrp	x16, goflat_libcuda_slots + 568
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 568]
+	adrp	x16, goflat_libcuda_slots + 592
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 592]
 	br	x16
 
 	.globl	cuMemAllocManaged
 	.hidden	cuMemAllocManaged
 	.type	cuMemAllocManaged, %function
 cuMemAllocManaged:
-	adrp	x16, goflat_libcuda_slots + 576
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 576]
+	adrp	x16, goflat_libcuda_slots + 600
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 600]
 	br	x16
 
 	.globl	cuMemAllocPitch_v2
 	.hidden	cuMemAllocPitch_v2
 	.type	cuMemAllocPitch_v2, %function
 cuMemAllocPitch_v2:
-	adrp	x16, goflat_libcuda_slots + 584
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 584]
+	adrp	x16, goflat_libcuda_slots + 608
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 608]
 	br	x16
 
 	.globl	cuMemAlloc_v2
 	.hidden	cuMemAlloc_v2
 	.type	cuMemAlloc_v2, %function
 cuMemAlloc_v2:
-	adrp	x16, goflat_libcuda_slots + 592
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 592]
+	adrp	x16, goflat_libcuda_slots + 616
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 616]
+	br	x16
+
+	.globl	cuMemCreate
+	.hidden	cuMemCreate
+	.type	cuMemCreate, %function
+cuMemCreate:
+	adrp	x16, goflat_libcuda_slots + 624
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 624]
 	br	x16
 
 	.globl	cuMemFreeHost
 	.hidden	cuMemFreeHost
 	.type	cuMemFreeHost, %function
 cuMemFreeHost:
-	adrp	x16, goflat_libcuda_slots + 600
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 600]
+	adrp	x16, goflat_libcuda_slots + 632
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 632]
 	br	x16
 
 	.globl	cuMemFree_v2
 	.hidden	cuMemFree_v2
 	.type	cuMemFree_v2, %function
 cuMemFree_v2:
-	adrp	x16, goflat_libcuda_slots + 608
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 608]
+	adrp	x16, goflat_libcuda_slots + 640
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 640]
 	br	x16
 
 	.globl	cuMemGetAddressRange_v2
 	.hidden	cuMemGetAddressRange_v2
 	.type	cuMemGetAddressRange_v2, %function
 cuMemGetAddressRange_v2:
-	adrp	x16, goflat_libcuda_slots + 616
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 616]
+	adrp	x16, goflat_libcuda_slots + 648
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 648]
+	br	x16
+
+	.globl	cuMemGetAllocationGranularity
+	.hidden	cuMemGetAllocationGranularity
+	.type	cuMemGetAllocationGranularity, %function
+cuMemGetAllocationGranularity:
+	adrp	x16, goflat_libcuda_slots + 656
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 656]
 	br	x16
 
 	.globl	cuMemGetInfo_v2
 	.hidden	cuMemGetInfo_v2
 	.type	cuMemGetInfo_v2, %function
 cuMemGetInfo_v2:
-	adrp	x16, goflat_libcuda_slots + 624
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 624]
+	adrp	x16, goflat_libcuda_slots + 664
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 664]
+	br	x16
+
+	.globl	cuMemHostAlloc
+	.hidden	cuMemHostAlloc
+	.type	cuMemHostAlloc, %function
+cuMemHostAlloc:
+	adrp	x16, goflat_libcuda_slots + 672
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 672]
+	br	x16
+
+	.globl	cuMemMap
+	.hidden	cuMemMap
+	.type	cuMemMap, %function
+cuMemMap:
+	adrp	x16, goflat_libcuda_slots + 680
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 680]
 	br	x16
 
 	.globl	cuMemPrefetchAsync
 	.hidden	cuMemPrefetchAsync
 	.type	cuMemPrefetchAsync, %function
 cuMemPrefetchAsync:
-	adrp	x16, goflat_libcuda_slots + 632
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 632]
+	adrp	x16, goflat_libcuda_slots + 688
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 688]
+	br	x16
+
+	.globl	cuMemRelease
+	.hidden	cuMemRelease
+	.type	cuMemRelease, %function
+cuMemRelease:
+	adrp	x16, goflat_libcuda_slots + 696
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 696]
+	br	x16
+
+	.globl	cuMemRetainAllocationHandle
+	.hidden	cuMemRetainAllocationHandle
+	.type	cuMemRetainAllocationHandle, %function
+cuMemRetainAllocationHandle:
+	adrp	x16, goflat_libcuda_slots + 704
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 704]
+	br	x16
+
+	.globl	cuMemSetAccess
+	.hidden	cuMemSetAccess
+	.type	cuMemSetAccess, %function
+cuMemSetAccess:
+	adrp	x16, goflat_libcuda_slots + 712
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 712]
+	br	x16
+
+	.globl	cuMemUnmap
+	.hidden	cuMemUnmap
+	.type	cuMemUnmap, %function
+cuMemUnmap:
+	adrp	x16, goflat_libcuda_slots + 720
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 720]
 	br	x16
 
 	.globl	cuMemcpy
 	.hidden	cuMemcpy
 	.type	cuMemcpy, %function
 cuMemcpy:
-	adrp	x16, goflat_libcuda_slots + 640
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 640]
+	adrp	x16, goflat_libcuda_slots + 728
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 728]
 	br	x16
 
 	.globl	cuMemcpy2DAsync_v2
 	.hidden	cuMemcpy2DAsync_v2
 	.type	cuMemcpy2DAsync_v2, %function
 cuMemcpy2DAsync_v2:
-	adrp	x16, goflat_libcuda_slots + 648
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 648]
+	adrp	x16, goflat_libcuda_slots + 736
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 736]
 	br	x16
 
 	.globl	cuMemcpy2DUnaligned_v2
 	.hidden	cuMemcpy2DUnaligned_v2
 	.type	cuMemcpy2DUnaligned_v2, %function
 cuMemcpy2DUnaligned_v2:
-	adrp	x16, goflat_libcuda_slots + 656
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 656]
+	adrp	x16, goflat_libcuda_slots + 744
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 744]
 	br	x16
 
 	.globl	cuMemcpy2D_v2
 	.hidden	cuMemcpy2D_v2
 	.type	cuMemcpy2D_v2, %function
 cuMemcpy2D_v2:
-	adrp	x16, goflat_libcuda_slots + 664
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 664]
+	adrp	x16, goflat_libcuda_slots + 752
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 752]
 	br	x16
 
 	.globl	cuMemcpy3DAsync_v2
 	.hidden	cuMemcpy3DAsync_v2
 	.type	cuMemcpy3DAsync_v2, %function
 cuMemcpy3DAsync_v2:
-	adrp	x16, goflat_libcuda_slots + 672
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 672]
+	adrp	x16, goflat_libcuda_slots + 760
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 760]
 	br	x16
 
 	.globl	cuMemcpy3DPeer
 	.hidden	cuMemcpy3DPeer
 	.type	cuMemcpy3DPeer, %function
 cuMemcpy3DPeer:
-	adrp	x16, goflat_libcuda_slots + 680
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 680]
+	adrp	x16, goflat_libcuda_slots + 768
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 768]
 	br	x16
 
 	.globl	cuMemcpy3DPeerAsync
 	.hidden	cuMemcpy3DPeerAsync
 	.type	cuMemcpy3DPeerAsync, %function
 cuMemcpy3DPeerAsync:
-	adrp	x16, goflat_libcuda_slots + 688
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 688]
+	adrp	x16, goflat_libcuda_slots + 776
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 776]
 	br	x16
 
 	.globl	cuMemcpy3D_v2
 	.hidden	cuMemcpy3D_v2
 	.type	cuMemcpy3D_v2, %function
 cuMemcpy3D_v2:
-	adrp	x16, goflat_libcuda_slots + 696
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 696]
+	adrp	x16, goflat_libcuda_slots + 784
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 784]
 	br	x16
 
 	.globl	cuMemcpyAsync
 	.hidden	cuMemcpyAsync
 	.type	cuMemcpyAsync, %function
 cuMemcpyAsync:
-	adrp	x16, goflat_libcuda_slots + 704
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 704]
+	adrp	x16, goflat_libcuda_slots + 792
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 792]
 	br	x16
 
 	.globl	cuMemcpyAtoA_v2
 	.hidden	cuMemcpyAtoA_v2
 	.type	cuMemcpyAtoA_v2, %function
 cuMemcpyAtoA_v2:
-	adrp	x16, goflat_libcuda_slots + 712
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 712]
+	adrp	x16, goflat_libcuda_slots + 800
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 800]
 	br	x16
 
 	.globl	cuMemcpyAtoD_v2
 	.hidden	cuMemcpyAtoD_v2
 	.type	cuMemcpyAtoD_v2, %function
 cuMemcpyAtoD_v2:
-	adrp	x16, goflat_libcuda_slots + 720
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 720]
+	adrp	x16, goflat_libcuda_slots + 808
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 808]
 	br	x16
 
 	.globl	cuMemcpyAtoHAsync_v2
 	.hidden	cuMemcpyAtoHAsync_v2
 	.type	cuMemcpyAtoHAsync_v2, %function
 cuMemcpyAtoHAsync_v2:
-	adrp	x16, goflat_libcuda_slots + 728
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 728]
+	adrp	x16, goflat_libcuda_slots + 816
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 816]
 	br	x16
 
 	.globl	cuMemcpyAtoH_v2
 	.hidden	cuMemcpyAtoH_v2
 	.type	cuMemcpyAtoH_v2, %function
 cuMemcpyAtoH_v2:
-	adrp	x16, goflat_libcuda_slots + 736
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 736]
+	adrp	x16, goflat_libcuda_slots + 824
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 824]
 	br	x16
 
 	.globl	cuMemcpyDtoA_v2
 	.hidden	cuMemcpyDtoA_v2
 	.type	cuMemcpyDtoA_v2, %function
 cuMemcpyDtoA_v2:
-	adrp	x16, goflat_libcuda_slots + 744
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 744]
+	adrp	x16, goflat_libcuda_slots + 832
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 832]
 	br	x16
 
 	.globl	cuMemcpyDtoDAsync_v2
 	.hidden	cuMemcpyDtoDAsync_v2
 	.type	cuMemcpyDtoDAsync_v2, %function
 cuMemcpyDtoDAsync_v2:
-	adrp	x16, goflat_libcuda_slots + 752
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 752]
+	adrp	x16, goflat_libcuda_slots + 840
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 840]
 	br	x16
 
 	.globl	cuMemcpyDtoD_v2
 	.hidden	cuMemcpyDtoD_v2
 	.type	cuMemcpyDtoD_v2, %function
 cuMemcpyDtoD_v2:
-	adrp	x16, goflat_libcuda_slots + 760
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 760]
+	adrp	x16, goflat_libcuda_slots + 848
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 848]
 	br	x16
 
 	.globl	cuMemcpyDtoHAsync_v2
 	.hidden	cuMemcpyDtoHAsync_v2
 	.type	cuMemcpyDtoHAsync_v2, %function
 cuMemcpyDtoHAsync_v2:
-	adrp	x16, goflat_libcuda_slots + 768
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 768]
+	adrp	x16, goflat_libcuda_slots + 856
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 856]
 	br	x16
 
 	.globl	cuMemcpyDtoH_v2
 	.hidden	cuMemcpyDtoH_v2
 	.type	cuMemcpyDtoH_v2, %function
 cuMemcpyDtoH_v2:
-	adrp	x16, goflat_libcuda_slots + 776
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 776]
+	adrp	x16, goflat_libcuda_slots + 864
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 864]
 	br	x16
 
 	.globl	cuMemcpyHtoAAsync_v2
 	.hidden	cuMemcpyHtoAAsync_v2
 	.type	cuMemcpyHtoAAsync_v2, %function
 cuMemcpyHtoAAsync_v2:
-	adrp	x16, goflat_libcuda_slots + 784
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 784]
+	adrp	x16, goflat_libcuda_slots + 872
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 872]
 	br	x16
 
 	.globl	cuMemcpyHtoA_v2
 	.hidden	cuMemcpyHtoA_v2
 	.type	cuMemcpyHtoA_v2, %function
 cuMemcpyHtoA_v2:
-	adrp	x16, goflat_libcuda_slots + 792
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 792]
+	adrp	x16, goflat_libcuda_slots + 880
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 880]
 	br	x16
 
 	.globl	cuMemcpyHtoDAsync_v2
 	.hidden	cuMemcpyHtoDAsync_v2
 	.type	cuMemcpyHtoDAsync_v2, %function
 cuMemcpyHtoDAsync_v2:
-	adrp	x16, goflat_libcuda_slots + 800
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 800]
+	adrp	x16, goflat_libcuda_slots + 888
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 888]
 	br	x16
 
 	.globl	cuMemcpyHtoD_v2
 	.hidden	cuMemcpyHtoD_v2
 	.type	cuMemcpyHtoD_v2, %function
 cuMemcpyHtoD_v2:
-	adrp	x16, goflat_libcuda_slots + 808
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 808]
+	adrp	x16, goflat_libcuda_slots + 896
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 896]
 	br	x16
 
 	.globl	cuMemcpyPeer
 	.hidden	cuMemcpyPeer
 	.type	cuMemcpyPeer, %function
 cuMemcpyPeer:
-	adrp	x16, goflat_libcuda_slots + 816
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 816]
+	adrp	x16, goflat_libcuda_slots + 904
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 904]
 	br	x16
 
 	.globl	cuMemcpyPeerAsync
 	.hidden	cuMemcpyPeerAsync
 	.type	cuMemcpyPeerAsync, %function
 cuMemcpyPeerAsync:
-	adrp	x16, goflat_libcuda_slots + 824
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 824]
+	adrp	x16, goflat_libcuda_slots + 912
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 912]
 	br	x16
 
 	.globl	cuMemsetD16Async
 	.hidden	cuMemsetD16Async
 	.type	cuMemsetD16Async, %function
 cuMemsetD16Async:
-	adrp	x16, goflat_libcuda_slots + 832
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 832]
+	adrp	x16, goflat_libcuda_slots + 920
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 920]
 	br	x16
 
 	.globl	cuMemsetD16_v2
 	.hidden	cuMemsetD16_v2
 	.type	cuMemsetD16_v2, %function
 cuMemsetD16_v2:
-	adrp	x16, goflat_libcuda_slots + 840
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 840]
+	adrp	x16, goflat_libcuda_slots + 928
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 928]
 	br	x16
 
 	.globl	cuMemsetD2D16Async
 	.hidden	cuMemsetD2D16Async
 	.type	cuMemsetD2D16Async, %function
 cuMemsetD2D16Async:
-	adrp	x16, goflat_libcuda_slots + 848
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 848]
+	adrp	x16, goflat_libcuda_slots + 936
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 936]
 	br	x16
 
 	.globl	cuMemsetD2D16_v2
 	.hidden	cuMemsetD2D16_v2
 	.type	cuMemsetD2D16_v2, %function
 cuMemsetD2D16_v2:
-	adrp	x16, goflat_libcuda_slots + 856
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 856]
+	adrp	x16, goflat_libcuda_slots + 944
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 944]
 	br	x16
 
 	.globl	cuMemsetD2D32Async
 	.hidden	cuMemsetD2D32Async
 	.type	cuMemsetD2D32Async, %function
 cuMemsetD2D32Async:
-	adrp	x16, goflat_libcuda_slots + 864
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 864]
+	adrp	x16, goflat_libcuda_slots + 952
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 952]
 	br	x16
 
 	.globl	cuMemsetD2D32_v2
 	.hidden	cuMemsetD2D32_v2
 	.type	cuMemsetD2D32_v2, %function
 cuMemsetD2D32_v2:
-	adrp	x16, goflat_libcuda_slots + 872
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 872]
+	adrp	x16, goflat_libcuda_slots + 960
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 960]
 	br	x16
 
 	.globl	cuMemsetD2D8Async
 	.hidden	cuMemsetD2D8Async
 	.type	cuMemsetD2D8Async, %function
 cuMemsetD2D8Async:
-	adrp	x16, goflat_libcuda_slots + 880
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 880]
+	adrp	x16, goflat_libcuda_slots + 968
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 968]
 	br	x16
 
 	.globl	cuMemsetD2D8_v2
 	.hidden	cuMemsetD2D8_v2
 	.type	cuMemsetD2D8_v2, %function
 cuMemsetD2D8_v2:
-	adrp	x16, goflat_libcuda_slots + 888
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 888]
+	adrp	x16, goflat_libcuda_slots + 976
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 976]
 	br	x16
 
 	.globl	cuMemsetD32Async
 	.hidden	cuMemsetD32Async
 	.type	cuMemsetD32Async, %function
 cuMemsetD32Async:
-	adrp	x16, goflat_libcuda_slots + 896
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 896]
+	adrp	x16, goflat_libcuda_slots + 984
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 984]
 	br	x16
 
 	.globl	cuMemsetD32_v2
 	.hidden	cuMemsetD32_v2
 	.type	cuMemsetD32_v2, %function
 cuMemsetD32_v2:
-	adrp	x16, goflat_libcuda_slots + 904
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 904]
+	adrp	x16, goflat_libcuda_slots + 992
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 992]
 	br	x16
 
 	.globl	cuMemsetD8Async
 	.hidden	cuMemsetD8Async
 	.type	cuMemsetD8Async, %function
 cuMemsetD8Async:
-	adrp	x16, goflat_libcuda_slots + 912
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 912]
+	adrp	x16, goflat_libcuda_slots + 1000
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1000]
 	br	x16
 
 	.globl	cuMemsetD8_v2
 	.hidden	cuMemsetD8_v2
 	.type	cuMemsetD8_v2, %function
 cuMemsetD8_v2:
-	adrp	x16, goflat_libcuda_slots + 920
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 920]
+	adrp	x16, goflat_libcuda_slots + 1008
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1008]
 	br	x16
 
 	.globl	cuModuleGetFunction
 	.hidden	cuModuleGetFunction
 	.type	cuModuleGetFunction, %function
 cuModuleGetFunction:
-	adrp	x16, goflat_libcuda_slots + 928
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 928]
+	adrp	x16, goflat_libcuda_slots + 1016
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1016]
 	br	x16
 
 	.globl	cuModuleGetGlobal_v2
 	.hidden	cuModuleGetGlobal_v2
 	.type	cuModuleGetGlobal_v2, %function
 cuModuleGetGlobal_v2:
-	adrp	x16, goflat_libcuda_slots + 936
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 936]
+	adrp	x16, goflat_libcuda_slots + 1024
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1024]
 	br	x16
 
 	.globl	cuModuleGetSurfRef
 	.hidden	cuModuleGetSurfRef
 	.type	cuModuleGetSurfRef, %function
 cuModuleGetSurfRef:
-	adrp	x16, goflat_libcuda_slots + 944
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 944]
+	adrp	x16, goflat_libcuda_slots + 1032
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1032]
 	br	x16
 
 	.globl	cuModuleGetTexRef
 	.hidden	cuModuleGetTexRef
 	.type	cuModuleGetTexRef, %function
 cuModuleGetTexRef:
-	adrp	x16, goflat_libcuda_slots + 952
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 952]
+	adrp	x16, goflat_libcuda_slots + 1040
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1040]
 	br	x16
 
 	.globl	cuModuleLoad
 	.hidden	cuModuleLoad
 	.type	cuModuleLoad, %function
 cuModuleLoad:
-	adrp	x16, goflat_libcuda_slots + 960
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 960]
+	adrp	x16, goflat_libcuda_slots + 1048
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1048]
 	br	x16
 
 	.globl	cuModuleLoadData
 	.hidden	cuModuleLoadData
 	.type	cuModuleLoadData, %function
 cuModuleLoadData:
-	adrp	x16, goflat_libcuda_slots + 968
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 968]
+	adrp	x16, goflat_libcuda_slots + 1056
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1056]
 	br	x16
 
 	.globl	cuModuleLoadDataEx
 	.hidden	cuModuleLoadDataEx
 	.type	cuModuleLoadDataEx, %function
 cuModuleLoadDataEx:
-	adrp	x16, goflat_libcuda_slots + 976
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 976]
+	adrp	x16, goflat_libcuda_slots + 1064
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1064]
 	br	x16
 
 	.globl	cuModuleLoadFatBinary
 	.hidden	cuModuleLoadFatBinary
 	.type	cuModuleLoadFatBinary, %function
 cuModuleLoadFatBinary:
-	adrp	x16, goflat_libcuda_slots + 984
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 984]
+	adrp	x16, goflat_libcuda_slots + 1072
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1072]
 	br	x16
 
 	.globl	cuModuleUnload
 	.hidden	cuModuleUnload
 	.type	cuModuleUnload, %function
 cuModuleUnload:
-	adrp	x16, goflat_libcuda_slots + 992
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 992]
+	adrp	x16, goflat_libcuda_slots + 1080
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1080]
 	br	x16
 
 	.globl	cuOccupancyMaxActiveBlocksPerMultiprocessor
 	.hidden	cuOccupancyMaxActiveBlocksPerMultiprocessor
 	.type	cuOccupancyMaxActiveBlocksPerMultiprocessor, %function
 cuOccupancyMaxActiveBlocksPerMultiprocessor:
-	adrp	x16, goflat_libcuda_slots + 1000
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1000]
+	adrp	x16, goflat_libcuda_slots + 1088
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1088]
 	br	x16
 
 	.globl	cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags
 	.hidden	cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags
 	.type	cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, %function
 cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags:
-	adrp	x16, goflat_libcuda_slots + 1008
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1008]
+	adrp	x16, goflat_libcuda_slots + 1096
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1096]
 	br	x16
 
 	.globl	cuPointerGetAttribute
 	.hidden	cuPointerGetAttribute
 	.type	cuPointerGetAttribute, %function
 cuPointerGetAttribute:
-	adrp	x16, goflat_libcuda_slots + 1016
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1016]
+	adrp	x16, goflat_libcuda_slots + 1104
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1104]
 	br	x16
 
 	.globl	cuPointerSetAttribute
 	.hidden	cuPointerSetAttribute
 	.type	cuPointerSetAttribute, %function
 cuPointerSetAttribute:
-	adrp	x16, goflat_libcuda_slots + 1024
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1024]
+	adrp	x16, goflat_libcuda_slots + 1112
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1112]
 	br	x16
 
 	.globl	cuStreamAttachMemAsync
 	.hidden	cuStreamAttachMemAsync
 	.type	cuStreamAttachMemAsync, %function
 cuStreamAttachMemAsync:
-	adrp	x16, goflat_libcuda_slots + 1032
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1032]
+	adrp	x16, goflat_libcuda_slots + 1120
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1120]
 	br	x16
 
 	.globl	cuStreamBeginCapture_v2
 	.hidden	cuStreamBeginCapture_v2
 	.type	cuStreamBeginCapture_v2, %function
 cuStreamBeginCapture_v2:
-	adrp	x16, goflat_libcuda_slots + 1040
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1040]
+	adrp	x16, goflat_libcuda_slots + 1128
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1128]
 	br	x16
 
 	.globl	cuStreamCreate
 	.hidden	cuStreamCreate
 	.type	cuStreamCreate, %function
 cuStreamCreate:
-	adrp	x16, goflat_libcuda_slots + 1048
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1048]
+	adrp	x16, goflat_libcuda_slots + 1136
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1136]
 	br	x16
 
 	.globl	cuStreamCreateWithPriority
 	.hidden	cuStreamCreateWithPriority
 	.type	cuStreamCreateWithPriority, %function
 cuStreamCreateWithPriority:
-	adrp	x16, goflat_libcuda_slots + 1056
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1056]
+	adrp	x16, goflat_libcuda_slots + 1144
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1144]
 	br	x16
 
 	.globl	cuStreamDestroy_v2
 	.hidden	cuStreamDestroy_v2
 	.type	cuStreamDestroy_v2, %function
 cuStreamDestroy_v2:
-	adrp	x16, goflat_libcuda_slots + 1064
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1064]
+	adrp	x16, goflat_libcuda_slots + 1152
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1152]
 	br	x16
 
 	.globl	cuStreamEndCapture
 	.hidden	cuStreamEndCapture
 	.type	cuStreamEndCapture, %function
 cuStreamEndCapture:
-	adrp	x16, goflat_libcuda_slots + 1072
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1072]
+	adrp	x16, goflat_libcuda_slots + 1160
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1160]
 	br	x16
 
 	.globl	cuStreamGetFlags
 	.hidden	cuStreamGetFlags
 	.type	cuStreamGetFlags, %function
 cuStreamGetFlags:
-	adrp	x16, goflat_libcuda_slots + 1080
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1080]
+	adrp	x16, goflat_libcuda_slots + 1168
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1168]
 	br	x16
 
 	.globl	cuStreamGetPriority
 	.hidden	cuStreamGetPriority
 	.type	cuStreamGetPriority, %function
 cuStreamGetPriority:
-	adrp	x16, goflat_libcuda_slots + 1088
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1088]
+	adrp	x16, goflat_libcuda_slots + 1176
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1176]
+	br	x16
+
+	.globl	cuStreamIsCapturing
+	.hidden	cuStreamIsCapturing
+	.type	cuStreamIsCapturing, %function
+cuStreamIsCapturing:
+	adrp	x16, goflat_libcuda_slots + 1184
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1184]
 	br	x16
 
 	.globl	cuStreamQuery
 	.hidden	cuStreamQuery
 	.type	cuStreamQuery, %function
 cuStreamQuery:
-	adrp	x16, goflat_libcuda_slots + 1096
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1096]
+	adrp	x16, goflat_libcuda_slots + 1192
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1192]
 	br	x16
 
 	.globl	cuStreamSynchronize
 	.hidden	cuStreamSynchronize
 	.type	cuStreamSynchronize, %function
 cuStreamSynchronize:
-	adrp	x16, goflat_libcuda_slots + 1104
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1104]
+	adrp	x16, goflat_libcuda_slots + 1200
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1200]
 	br	x16
 
 	.globl	cuStreamWaitEvent
 	.hidden	cuStreamWaitEvent
 	.type	cuStreamWaitEvent, %function
 cuStreamWaitEvent:
-	adrp	x16, goflat_libcuda_slots + 1112
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1112]
+	adrp	x16, goflat_libcuda_slots + 1208
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1208]
 	br	x16
 
 	.globl	cuStreamWaitValue32_v2
 	.hidden	cuStreamWaitValue32_v2
 	.type	cuStreamWaitValue32_v2, %function
 cuStreamWaitValue32_v2:
-	adrp	x16, goflat_libcuda_slots + 1120
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1120]
+	adrp	x16, goflat_libcuda_slots + 1216
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1216]
 	br	x16
 
 	.globl	cuStreamWriteValue32_v2
 	.hidden	cuStreamWriteValue32_v2
 	.type	cuStreamWriteValue32_v2, %function
 cuStreamWriteValue32_v2:
-	adrp	x16, goflat_libcuda_slots + 1128
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1128]
+	adrp	x16, goflat_libcuda_slots + 1224
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1224]
 	br	x16
 
 	.globl	cuSurfRefGetArray
 	.hidden	cuSurfRefGetArray
 	.type	cuSurfRefGetArray, %function
 cuSurfRefGetArray:
-	adrp	x16, goflat_libcuda_slots + 1136
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1136]
+	adrp	x16, goflat_libcuda_slots + 1232
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1232]
 	br	x16
 
 	.globl	cuSurfRefSetArray
 	.hidden	cuSurfRefSetArray
 	.type	cuSurfRefSetArray, %function
 cuSurfRefSetArray:
-	adrp	x16, goflat_libcuda_slots + 1144
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1144]
+	adrp	x16, goflat_libcuda_slots + 1240
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1240]
 	br	x16
 
 	.globl	cuTexRefGetAddressMode
 	.hidden	cuTexRefGetAddressMode
 	.type	cuTexRefGetAddressMode, %function
 cuTexRefGetAddressMode:
-	adrp	x16, goflat_libcuda_slots + 1152
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1152]
+	adrp	x16, goflat_libcuda_slots + 1248
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1248]
 	br	x16
 
 	.globl	cuTexRefGetAddress_v2
 	.hidden	cuTexRefGetAddress_v2
 	.type	cuTexRefGetAddress_v2, %function
 cuTexRefGetAddress_v2:
-	adrp	x16, goflat_libcuda_slots + 1160
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1160]
+	adrp	x16, goflat_libcuda_slots + 1256
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1256]
 	br	x16
 
 	.globl	cuTexRefGetArray
 	.hidden	cuTexRefGetArray
 	.type	cuTexRefGetArray, %function
 cuTexRefGetArray:
-	adrp	x16, goflat_libcuda_slots + 1168
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1168]
+	adrp	x16, goflat_libcuda_slots + 1264
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1264]
 	br	x16
 
 	.globl	cuTexRefGetBorderColor
 	.hidden	cuTexRefGetBorderColor
 	.type	cuTexRefGetBorderColor, %function
 cuTexRefGetBorderColor:
-	adrp	x16, goflat_libcuda_slots + 1176
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1176]
+	adrp	x16, goflat_libcuda_slots + 1272
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1272]
 	br	x16
 
 	.globl	cuTexRefGetFilterMode
 	.hidden	cuTexRefGetFilterMode
 	.type	cuTexRefGetFilterMode, %function
 cuTexRefGetFilterMode:
-	adrp	x16, goflat_libcuda_slots + 1184
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1184]
+	adrp	x16, goflat_libcuda_slots + 1280
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1280]
 	br	x16
 
 	.globl	cuTexRefGetFlags
 	.hidden	cuTexRefGetFlags
 	.type	cuTexRefGetFlags, %function
 cuTexRefGetFlags:
-	adrp	x16, goflat_libcuda_slots + 1192
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1192]
+	adrp	x16, goflat_libcuda_slots + 1288
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1288]
 	br	x16
 
 	.globl	cuTexRefGetFormat
 	.hidden	cuTexRefGetFormat
 	.type	cuTexRefGetFormat, %function
 cuTexRefGetFormat:
-	adrp	x16, goflat_libcuda_slots + 1200
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1200]
+	adrp	x16, goflat_libcuda_slots + 1296
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1296]
 	br	x16
 
 	.globl	cuTexRefGetMaxAnisotropy
 	.hidden	cuTexRefGetMaxAnisotropy
 	.type	cuTexRefGetMaxAnisotropy, %function
 cuTexRefGetMaxAnisotropy:
-	adrp	x16, goflat_libcuda_slots + 1208
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1208]
+	adrp	x16, goflat_libcuda_slots + 1304
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1304]
 	br	x16
 
 	.globl	cuTexRefSetAddress2D_v3
 	.hidden	cuTexRefSetAddress2D_v3
 	.type	cuTexRefSetAddress2D_v3, %function
 cuTexRefSetAddress2D_v3:
-	adrp	x16, goflat_libcuda_slots + 1216
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1216]
+	adrp	x16, goflat_libcuda_slots + 1312
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1312]
 	br	x16
 
 	.globl	cuTexRefSetAddressMode
 	.hidden	cuTexRefSetAddressMode
 	.type	cuTexRefSetAddressMode, %function
 cuTexRefSetAddressMode:
-	adrp	x16, goflat_libcuda_slots + 1224
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1224]
+	adrp	x16, goflat_libcuda_slots + 1320
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1320]
 	br	x16
 
 	.globl	cuTexRefSetAddress_v2
 	.hidden	cuTexRefSetAddress_v2
 	.type	cuTexRefSetAddress_v2, %function
 cuTexRefSetAddress_v2:
-	adrp	x16, goflat_libcuda_slots + 1232
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1232]
+	adrp	x16, goflat_libcuda_slots + 1328
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1328]
 	br	x16
 
 	.globl	cuTexRefSetArray
 	.hidden	cuTexRefSetArray
 	.type	cuTexRefSetArray, %function
 cuTexRefSetArray:
-	adrp	x16, goflat_libcuda_slots + 1240
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1240]
+	adrp	x16, goflat_libcuda_slots + 1336
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1336]
 	br	x16
 
 	.globl	cuTexRefSetBorderColor
 	.hidden	cuTexRefSetBorderColor
 	.type	cuTexRefSetBorderColor, %function
 cuTexRefSetBorderColor:
-	adrp	x16, goflat_libcuda_slots + 1248
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1248]
+	adrp	x16, goflat_libcuda_slots + 1344
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1344]
 	br	x16
 
 	.globl	cuTexRefSetFilterMode
 	.hidden	cuTexRefSetFilterMode
 	.type	cuTexRefSetFilterMode, %function
 cuTexRefSetFilterMode:
-	adrp	x16, goflat_libcuda_slots + 1256
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1256]
+	adrp	x16, goflat_libcuda_slots + 1352
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1352]
 	br	x16
 
 	.globl	cuTexRefSetFlags
 	.hidden	cuTexRefSetFlags
 	.type	cuTexRefSetFlags, %function
 cuTexRefSetFlags:
-	adrp	x16, goflat_libcuda_slots + 1264
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1264]
+	adrp	x16, goflat_libcuda_slots + 1360
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1360]
 	br	x16
 
 	.globl	cuTexRefSetFormat
 	.hidden	cuTexRefSetFormat
 	.type	cuTexRefSetFormat, %function
 cuTexRefSetFormat:
-	adrp	x16, goflat_libcuda_slots + 1272
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1272]
+	adrp	x16, goflat_libcuda_slots + 1368
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1368]
 	br	x16
 
 	.globl	cuTexRefSetMaxAnisotropy
 	.hidden	cuTexRefSetMaxAnisotropy
 	.type	cuTexRefSetMaxAnisotropy, %function
 cuTexRefSetMaxAnisotropy:
-	adrp	x16, goflat_libcuda_slots + 1280
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1280]
+	adrp	x16, goflat_libcuda_slots + 1376
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1376]
 	br	x16
 
 	.globl	cuTexRefSetMipmapFilterMode
 	.hidden	cuTexRefSetMipmapFilterMode
 	.type	cuTexRefSetMipmapFilterMode, %function
 cuTexRefSetMipmapFilterMode:
-	adrp	x16, goflat_libcuda_slots + 1288
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1288]
+	adrp	x16, goflat_libcuda_slots + 1384
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1384]
 	br	x16
 
 	.globl	cuTexRefSetMipmapLevelBias
 	.hidden	cuTexRefSetMipmapLevelBias
 	.type	cuTexRefSetMipmapLevelBias, %function
 cuTexRefSetMipmapLevelBias:
-	adrp	x16, goflat_libcuda_slots + 1296
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1296]
+	adrp	x16, goflat_libcuda_slots + 1392
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1392]
 	br	x16
 
 	.globl	cuTexRefSetMipmapLevelClamp
 	.hidden	cuTexRefSetMipmapLevelClamp
 	.type	cuTexRefSetMipmapLevelClamp, %function
 cuTexRefSetMipmapLevelClamp:
-	adrp	x16, goflat_libcuda_slots + 1304
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1304]
+	adrp	x16, goflat_libcuda_slots + 1400
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1400]
 	br	x16
 
 	.globl	cuThreadExchangeStreamCaptureMode
 	.hidden	cuThreadExchangeStreamCaptureMode
 	.type	cuThreadExchangeStreamCaptureMode, %function
 cuThreadExchangeStreamCaptureMode:
-	adrp	x16, goflat_libcuda_slots + 1312
-	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1312]
+	adrp	x16, goflat_libcuda_slots + 1408
+	ldr	x16, [x16, #:lo12:goflat_libcuda_slots + 1408]
 	br	x16
 
 	.data
@@ -1328,7 +1424,7 @@ cuThreadExchangeStreamCaptureMode:
 	.globl	goflat_libcuda_slots
 	.hidden	goflat_libcuda_slots
 goflat_libcuda_slots:
-	.rept	165
+	.rept	177
 	.quad	goflat_libcuda_closed
 	.endr
 
@@ -1401,21 +1497,32 @@ goflat_libcuda_names:
 	.asciz	"cuGraphGetEdges"
 	.asciz	"cuGraphInstantiateWithFlags"
 	.asciz	"cuGraphLaunch"
+	.asciz	"cuLaunchCooperativeKernel"
 	.asciz	"cuLaunchKernel"
 	.asciz	"cuLinkAddData_v2"
 	.asciz	"cuLinkAddFile_v2"
 	.asciz	"cuLinkComplete"
 	.asciz	"cuLinkCreate_v2"
 	.asciz	"cuLinkDestroy"
+	.asciz	"cuMemAddressFree"
+	.asciz	"cuMemAddressReserve"
 	.asciz	"cuMemAdvise"
 	.asciz	"cuMemAllocManaged"
 	.asciz	"cuMemAllocPitch_v2"
 	.asciz	"cuMemAlloc_v2"
+	.asciz	"cuMemCreate"
 	.asciz	"cuMemFreeHost"
 	.asciz	"cuMemFree_v2"
 	.asciz	"cuMemGetAddressRange_v2"
+	.asciz	"cuMemGetAllocationGranularity"
 	.asciz	"cuMemGetInfo_v2"
+	.asciz	"cuMemHostAlloc"
+	.asciz	"cuMemMap"
 	.asciz	"cuMemPrefetchAsync"
+	.asciz	"cuMemRelease"
+	.asciz	"cuMemRetainAllocationHandle"
+	.asciz	"cuMemSetAccess"
+	.asciz	"cuMemUnmap"
 	.asciz	"cuMemcpy"
 	.asciz	"cuMemcpy2DAsync_v2"
 	.asciz	"cuMemcpy2DUnaligned_v2"
@@ -1473,6 +1580,7 @@ goflat_libcuda_names:
 	.asciz	"cuStreamEndCapture"
 	.asciz	"cuStreamGetFlags"
 	.asciz	"cuStreamGetPriority"
+	.asciz	"cuStreamIsCapturing"
 	.asciz	"cuStreamQuery"
 	.asciz	"cuStreamSynchronize"
 	.asciz	"cuStreamWaitEvent"
