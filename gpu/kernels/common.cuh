@@ -49,30 +49,13 @@ DEVICE Vec16 load16(const u8 *from)
 #endif
 }
 
-// load16_once is load16 for bytes that are read only once: evict first. With loads that
-// only stay out of L1 (no_allocate), 3.2 GB took 1.05 times as long as memcpy on an H200
-// after a kernel that had filled L2 with its own lines, and 1.01 after a memcpy: lines that
-// are older and not evict-first keep the space that stores want. Now it is 1.01 when gathers
-// follow each other, still 1.06 after a kernel of plain stores (docs/bench).
-DEVICE Vec16 load16_once(const u8 *from)
-{
-#ifdef __CUDACC__
-    Vec16 v;
-    asm volatile("ld.global.nc.L1::evict_first.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(from));
-    return v;
-#else
-    return host_load<Vec16>(from);
-#endif
-}
-
-// store16 stores 16 aligned bytes that are not read again soon (.cs: evict first). With
-// plain stores 3.2 GB took 1.06 times as long as memcpy on an H200.
+// store16 stores 16 aligned bytes (.wt: write through). Of plain, evict-first and
+// write-through stores the last is the fastest on an H200 by up to half a percent, and
+// evict-first ones (.cs) take 1.05 times as long as memcpy where L2 is full of ordinary lines.
 DEVICE void store16(u8 *to, Vec16 v)
 {
 #ifdef __CUDACC__
-    asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+    asm volatile("st.global.wt.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
                  : "memory");
 #else
     host_store<Vec16>(to, v);

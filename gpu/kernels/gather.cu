@@ -8,10 +8,16 @@
 // byte outside the segments is read or written, so segments may end where an
 // allocation does.
 //
-// The floor is cudaMemcpy of the same bytes. On an H200 the block form takes 1.01 times
-// as long at 2-3 GB, uniform or ragged, and 1.02 at 40 MB. Tried there and slower at 3.2
-// GB: 256 threads with 16 KiB tiles (1.02), 1024 threads (1.04), 8 loads in flight (1.06
-// and more), a third block per multiprocessor, whose registers spill (1.8).
+// The floor is cudaMemcpy of the same bytes. On an H200 the block form takes 1.01 times as
+// long at 3.2 GB and 1.02 at 1.8 GB, with L2 full of other data or not; 0.8 and 1.04 at 40
+// MB. What decides there, by `go test -bench Gather ./gpu` with and without a fill of 512
+// MiB before each call, at 3.2 GB:
+//
+//   - Loads in flight a thread: with 4 and two blocks a multiprocessor 1.00 after a copy and
+//     1.05 after the fill, with 2 and three blocks, or 1 and four, 1.01 after both.
+//   - Tiles: 32 KiB a block. 8 KiB takes 1.26, since finding the segment costs as much as
+//     the copy; 16 KiB 1.02, 64 KiB 1.02.
+//   - Blocks of 256 threads take 1.02, of 1024 threads 1.02.
 #include "table.cuh"
 
 // A Stretch is the part [from, to) of a run of contiguous bytes.
@@ -62,7 +68,7 @@ template <u32 LANES, u32 LOADS> DEVICE void copy_aligned(u8 *dst, const u8 *src,
         UNROLL
         for (u32 k = 0; k < LOADS; k++)
             if (i + k * LANES < vectors)
-                v[k] = load16_once(src + u64(i + k * LANES) * 16);
+                v[k] = load16(src + u64(i + k * LANES) * 16);
         UNROLL
         for (u32 k = 0; k < LOADS; k++)
             if (i + k * LANES < vectors)
@@ -236,14 +242,14 @@ template <u32 LANES, u32 LOADS, bool STRIDED> DEVICE void gather(const u32 *tabl
     }
 }
 
-KERNEL(512, 2) gather_block_4k(PARAMETER(Table4K) table)
+KERNEL(512, 3) gather_block_4k(PARAMETER(Table4K) table)
 {
-    gather<512, 4, false>(table.word);
+    gather<512, 2, false>(table.word);
 }
 
-KERNEL(512, 2) gather_block_32k(PARAMETER(Table32K) table)
+KERNEL(512, 3) gather_block_32k(PARAMETER(Table32K) table)
 {
-    gather<512, 4, false>(table.word);
+    gather<512, 2, false>(table.word);
 }
 
 KERNEL(256, 4) gather_warp_4k(PARAMETER(Table4K) table)

@@ -49,7 +49,7 @@ func (k Kernel) blocks(bytes, tile uint32) uint32 {
 
 // tile returns the tile for so many bytes on a device of so many multiprocessors.
 //
-// Large jobs take tiles of 32 KiB a block (a thread's four loads of 16 bytes) and 4
+// Large jobs take tiles of 32 KiB a block (two rounds of two loads a thread) and 4
 // KiB a warp; the former is the fastest on an H200 (gpu/kernels/gather.cu). Small jobs take
 // smaller ones, so that there are at least 4 blocks or 32 warps a multiprocessor.
 func (k Kernel) tile(bytes uint32, multiprocessors int) uint32 {
