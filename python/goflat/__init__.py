@@ -1,6 +1,7 @@
 """One array per batch out of a dict of per-key arrays, near the speed of a plain copy."""
 
 from ._api import cat, flatten, unflatten
+from ._arena import Arena
 from ._errors import (
     DeviceError,
     DTypeError,
@@ -16,6 +17,7 @@ from ._flat import Flat
 from ._layout import Layout
 
 __all__ = [
+    "Arena",
     "DTypeError",
     "DeviceError",
     "Error",
