@@ -37,6 +37,19 @@ def layouts(features: Any) -> None:
     reveal_type(layout.dim)  # int
 
 
+def arenas(layout: goflat.Layout, rows: Tensor) -> None:
+    arena = goflat.Arena(layout)
+    reveal_type(list(arena))  # list[Any]
+    reveal_type(arena["a"][0])  # Any
+    reveal_type(arena["a"][:1])  # tuple[Any, ...]
+    reveal_type(arena.flat)  # Flat[Any]
+    reveal_type(arena.layout)  # Layout
+    arena.put("a", 0, rows)
+    reveal_type(goflat.flatten(arena))  # Flat[Any]
+    arena["a"][0] = rows  # error: index
+    goflat.Arena({"a": [rows]})  # error: arg-type
+
+
 def errors(error: goflat.ShapeError) -> None:
     reveal_type(error.batch)  # int | None
     reveal_type(error.got)  # str | None
