@@ -259,3 +259,73 @@ func ExampleLayout_CheckOverlap() {
 	// <nil>
 	// goflat: overlap: key "p3", batch 0: got bytes shared with output 0, want outputs apart from entries
 }
+
+// ram is memory whose first byte has address 4096.
+type ram []byte
+
+func (r ram) At(a flatten.Addr, n int64) []byte {
+	return r[a.Off-4096:][:n]
+}
+
+// Two keys of two batches lie in one block of 8 bytes, key by key; an output may
+// lie wherever entries were.
+func ExamplePlanInPlace() {
+	l := &flatten.Layout{NumKeys: 2, Batches: 2, Rows: []int64{2, 2, 2, 2}, DType: flatten.DType{Code: flatten.CodeUint, Bits: 8, Lanes: 1}}
+	blocks := []flatten.Block{{Lo: 4096, Hi: 4104, Bytes: 8}}
+	places := []flatten.Place{{Addr: 4096}, {Addr: 4098}, {Addr: 4100}, {Addr: 4102}}
+	held := []flatten.Place{{Addr: 4096, Block: -1}, {Addr: 4098, Block: -1}, {Addr: 4100, Block: -1}, {Addr: 4102, Block: -1}}
+	options := flatten.Options{Cooperative: true, ScratchBytes: flatten.DefaultScratchBytes}
+	p, err := flatten.PlanInPlace(l, nil, held, nil, options)
+	fmt.Println(p.Strategy, p.Growth, err)
+	p, err = flatten.PlanInPlace(l, nil, places, append(blocks, flatten.Block{Lo: 4104, Hi: 4104}), options)
+	fmt.Println(p.Layout.Batches, err)
+	// Output:
+	// stream 8 <nil>
+	// 2 <nil>
+}
+
+func ExampleInPlace_Run() {
+	// One key of one batch lies where it must be, so there is nothing to do.
+	l := &flatten.Layout{NumKeys: 1, Batches: 1, Rows: []int64{3}, DType: flatten.DType{Code: flatten.CodeUint, Bits: 8, Lanes: 1}}
+	p, err := flatten.PlanInPlace(l, nil, []flatten.Place{{Addr: 4096}}, []flatten.Block{{Lo: 4096, Hi: 4099, Bytes: 3}}, flatten.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	memory := ram("abc")
+	for i := range p.Steps {
+		p.Run(i, memory, 0)
+	}
+	fmt.Printf("%s %v %s\n", p.Strategy, p.Outs[0], memory)
+	// Output: inplace 0x1000 abc
+}
+
+func ExamplePermutation_TableBytes() {
+	p := flatten.Permutation{Unit: 512, Grain: 512, Pos: []uint32{0, 2, 1}, Ends: []int32{3}, Closed: []bool{true}}
+	fmt.Println(p.TableBytes())
+	// Output: 20
+}
+
+func ExamplePermutation_Units() {
+	p := flatten.Permutation{Unit: 512, Grain: 512, Pos: []uint32{0, 2, 1, 3, 4}, Ends: []int32{3, 5}, Closed: []bool{true, false}}
+	fmt.Println(p.Units())
+	// Output: 4
+}
+
+func ExampleMove_Payload() {
+	m := flatten.Move{Bytes: 8, Axes: []flatten.Axis{{N: 3, SrcStep: 16, DstStep: 8}}}
+	fmt.Println(m.Payload())
+	// Output: 24
+}
+
+func ExampleReservedBound() {
+	fmt.Println(flatten.ReservedBound([]int64{100}), flatten.ReservedBound([]int64{3 << 20, 3 << 20}), flatten.ReservedBound([]int64{11<<20 + 1}))
+	// Output: 2097152 20971520 12582912
+}
+
+func ExampleBounds() {
+	l := &flatten.Layout{NumKeys: 2, Batches: 2, RowShape: []int64{4}, Rows: []int64{2, 3, 1, 1}, DType: float32s}
+	best, worst, err := flatten.Bounds(l)
+	fmt.Println(best.Growth, worst.Growth, err)
+	// Output: 0 112 <nil>
+}

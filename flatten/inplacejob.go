@@ -1,0 +1,247 @@
+package flatten
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sort"
+	"strconv"
+)
+
+// An inPlaceJob is what PlanInPlace knows before it decides anything.
+type inPlaceJob struct {
+	l      *Layout
+	places []Place
+	blocks []Block
+	o      Options
+
+	move     Plan    // which bytes go where, from entries to outputs
+	first    []int   // index of the first segment of each batch, and behind the last
+	span     []int64 // bytes from the lowest to the highest of each entry
+	outBytes []int64 // per batch
+
+	fixed    []bool // per block: it must not be written
+	freeRoom []bool // per block: no entry is its user
+	byAddr   []int  // blocks by address
+	own      []int  // entries with bytes in writable blocks, by address
+	ownEntry []bool // per entry: it is one of own
+	runs     []Run
+	runOf    []int // per block: index of its run, -1 for a fixed one
+}
+
+// newInPlaceJob checks the caller's lists and sorts what they say.
+func newInPlaceJob(l *Layout, entries []Entry, places []Place, blocks []Block, o Options) (*inPlaceJob, error) {
+	j := &inPlaceJob{l: l, places: places, blocks: blocks, o: o}
+	if err := j.buildPlan(entries); err != nil {
+		return nil, err
+	}
+	if len(places) != len(l.Rows) {
+		return nil, jobError(strconv.Itoa(len(places))+" places", strconv.Itoa(len(l.Rows))+", one per entry")
+	}
+	if err := j.sortBlocks(); err != nil {
+		return nil, err
+	}
+	j.measure(entries)
+	if err := j.checkPlaces(); err != nil {
+		return nil, err
+	}
+	j.findOwn(entries)
+	j.findRuns()
+	return j, nil
+}
+
+// buildPlan plans the plain move and indexes its segments by batch.
+func (j *inPlaceJob) buildPlan(entries []Entry) error {
+	err := error(nil)
+	if entries == nil {
+		err = j.move.BuildPlain(j.l)
+	} else {
+		err = j.move.Build(j.l, entries, nil)
+	}
+	if err != nil {
+		return err
+	}
+	j.first = make([]int, j.l.Batches+1)
+	for i := range j.move.Segments {
+		j.first[j.move.Segments[i].Batch+1] = i + 1
+	}
+	for b := range j.l.Batches { // batches without segments
+		j.first[b+1] = max(j.first[b+1], j.first[b])
+	}
+	return nil
+}
+
+// segments are those of batch b.
+func (j *inPlaceJob) segments(b int) []Segment {
+	return j.move.Segments[j.first[b]:j.first[b+1]]
+}
+
+// measure sizes entries and outputs.
+func (j *inPlaceJob) measure(entries []Entry) {
+	rowBytes := j.l.RowBytes()
+	j.span = make([]int64, len(j.l.Rows))
+	j.outBytes = make([]int64, j.l.Batches)
+	for e, rows := range j.l.Rows {
+		j.span[e] = rows * rowBytes
+		j.outBytes[e%j.l.Batches] += j.span[e]
+		if entries != nil && entries[e].Strides != nil {
+			lo, hi := entries[e].Span(j.l.DType.ElemBytes())
+			j.span[e] = hi - lo
+		}
+	}
+}
+
+// maxAddress bounds addresses, so that sums of them and of sizes fit in 63 bits.
+const maxAddress = 1 << 62
+
+// sortBlocks checks the blocks and sorts them by address.
+func (j *inPlaceJob) sortBlocks() error {
+	j.byAddr = make([]int, len(j.blocks))
+	for i, b := range j.blocks {
+		j.byAddr[i] = i
+		if b.Lo > b.Hi || b.Hi > maxAddress || b.Bytes < 0 {
+			return jobError(fmt.Sprintf("block %d at [%d, %d) of %d bytes", i, b.Lo, b.Hi, b.Bytes), "addresses in order, below 2^62, and no negative size")
+		}
+	}
+	slices.SortFunc(j.byAddr, func(a, b int) int { return cmp.Compare(j.blocks[a].Lo, j.blocks[b].Lo) })
+	reach, last := uint64(0), -1
+	for _, i := range j.byAddr {
+		b := j.blocks[i]
+		if b.Lo == b.Hi {
+			continue
+		}
+		if b.Lo < reach {
+			return &OverlapError{Key: -1, Batch: -1, Got: fmt.Sprintf("blocks %d and %d share bytes", min(i, last), max(i, last)), Want: "blocks apart"}
+		}
+		reach, last = b.Hi, i
+	}
+	return nil
+}
+
+// checkPlaces makes sure that each entry lies inside its block, or outside of all.
+func (j *inPlaceJob) checkPlaces() error {
+	for e, p := range j.places {
+		if p.Block < -1 || p.Block >= len(j.blocks) {
+			return j.l.shapeError(e, "block "+strconv.Itoa(p.Block), "-1 up to "+strconv.Itoa(len(j.blocks)-1))
+		}
+		if j.span[e] == 0 {
+			continue
+		}
+		lo, hi := j.extent(e)
+		if hi > maxAddress || lo > hi {
+			return j.l.shapeError(e, fmt.Sprintf("address %d", lo), "an entry below address 2^62")
+		}
+		if p.Block >= 0 {
+			if b := j.blocks[p.Block]; lo < b.Lo || hi > b.Hi {
+				return j.l.shapeError(e, fmt.Sprintf("bytes [%d, %d)", lo, hi), fmt.Sprintf("a place in block %d at [%d, %d)", p.Block, b.Lo, b.Hi))
+			}
+		} else if i := j.blockAt(lo, hi); i >= 0 {
+			k, b := e/j.l.Batches, e%j.l.Batches
+			return &OverlapError{k, b, j.l.Name(k), "bytes shared with block " + strconv.Itoa(i), "a held entry outside of all blocks"}
+		}
+	}
+	return nil
+}
+
+// extent is the addresses of entry e.
+func (j *inPlaceJob) extent(e int) (lo, hi uint64) {
+	lo = j.places[e].Addr
+	return lo, lo + uint64(j.span[e])
+}
+
+// blockAt is a block that has a byte of [lo, hi), or -1.
+func (j *inPlaceJob) blockAt(lo, hi uint64) int {
+	for n := j.firstBlock(lo); n < len(j.byAddr); n++ {
+		b := j.blocks[j.byAddr[n]]
+		if b.Lo >= hi {
+			break
+		}
+		if b.Lo < b.Hi {
+			return j.byAddr[n]
+		}
+	}
+	return -1
+}
+
+// firstBlock is the index in byAddr of the first block that ends above addr.
+func (j *inPlaceJob) firstBlock(addr uint64) int {
+	return sort.Search(len(j.byAddr), func(n int) bool { return j.blocks[j.byAddr[n]].Hi > addr })
+}
+
+// findOwn finds out which blocks may be written, and the entries in them. A block
+// is fixed also where one of its entries has strides, or shares bytes with
+// another: such an entry would have to be at two places at once.
+func (j *inPlaceJob) findOwn(entries []Entry) {
+	j.fixed = make([]bool, len(j.blocks))
+	j.freeRoom = make([]bool, len(j.blocks))
+	for i, b := range j.blocks {
+		j.fixed[i] = b.Fixed
+		j.freeRoom[i] = b.Bytes == 0
+	}
+	j.own = make([]int, 0, len(j.places))
+	for e, p := range j.places {
+		if p.Block < 0 {
+			continue
+		}
+		j.freeRoom[p.Block] = false
+		if j.span[e] == 0 {
+			continue
+		}
+		if entries != nil && !entries[e].packed(j.l.DType.ElemBytes()) {
+			j.fixed[p.Block] = true
+		}
+		j.own = append(j.own, e)
+	}
+	slices.SortFunc(j.own, func(a, b int) int { return cmp.Compare(j.places[a].Addr, j.places[b].Addr) })
+	j.fixSharers()
+	j.own = slices.DeleteFunc(j.own, func(e int) bool { return j.fixed[j.places[e].Block] })
+	j.ownEntry = make([]bool, len(j.places))
+	for _, e := range j.own {
+		j.ownEntry[e] = true
+	}
+}
+
+// fixSharers fixes the blocks in which two entries share bytes.
+func (j *inPlaceJob) fixSharers() {
+	var reach uint64
+	for _, e := range j.own {
+		lo, hi := j.extent(e)
+		if lo < reach {
+			j.fixed[j.places[e].Block] = true
+		}
+		reach = max(reach, hi)
+	}
+}
+
+// packed reports whether the elements lie one after the other, as in a
+// contiguous view. Steps of dims of one element do not matter.
+func (v View) packed(elemBytes int64) bool {
+	packed := elemBytes
+	for i := len(v.Shape) - 1; i >= 0; i-- {
+		if v.Shape[i] > 1 && v.stride(i, packed) != packed {
+			return false
+		}
+		packed *= v.Shape[i]
+	}
+	return true
+}
+
+// findRuns joins writable blocks that adjoin in one range.
+func (j *inPlaceJob) findRuns() {
+	j.runOf = make([]int, len(j.blocks))
+	for _, i := range j.byAddr {
+		b := j.blocks[i]
+		last := len(j.runs) - 1
+		switch {
+		case j.fixed[i] || b.Lo == b.Hi:
+			j.runOf[i] = -1
+			continue
+		case last >= 0 && j.runs[last].Hi == b.Lo && j.runs[last].Range == b.Range:
+			j.runs[last].Hi = b.Hi
+		default:
+			j.runs = append(j.runs, Run{b.Lo, b.Hi, b.Range})
+			last++
+		}
+		j.runOf[i] = last
+	}
+}
