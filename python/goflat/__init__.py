@@ -15,6 +15,7 @@ from ._errors import (
 )
 from ._flat import Flat
 from ._layout import Layout
+from ._memory import memory
 
 __all__ = [
     "Arena",
@@ -31,5 +32,6 @@ __all__ = [
     "ShapeError",
     "cat",
     "flatten",
+    "memory",
     "unflatten",
 ]

@@ -35,6 +35,7 @@ def layouts(features: Any) -> None:
     reveal_type(layout.rows)  # Mapping[Any, tuple[int, ...]]
     reveal_type(layout.row_shape)  # tuple[int, ...]
     reveal_type(layout.dim)  # int
+    reveal_type(goflat.memory())  # dict[str, int]
 
 
 def arenas(layout: goflat.Layout, rows: Tensor) -> None:
