@@ -54,8 +54,8 @@ func (p *InPlace) verifyOuts() error {
 			continue
 		}
 		s := stretch{out.Off, out.Off + uint64(p.Layout.BatchBytes(b)), b}
-		if !p.inRun(s.lo, s.hi) {
-			return fmt.Errorf("output %d at [%#x, %#x) is in no run", b, s.lo, s.hi)
+		if elem := uint64(p.Layout.DType.ElemBytes()); !p.inRun(s.lo, s.hi) || s.lo%min(elem&-elem, smallestAlign) != 0 {
+			return fmt.Errorf("output %d at [%#x, %#x) is in no run, or not aligned", b, s.lo, s.hi)
 		}
 		for i, block := range p.Blocks {
 			if block.Lo < s.hi && s.lo < block.Hi && block.Lo < block.Hi && !slices.Contains(p.Under[b], i) {
@@ -155,7 +155,7 @@ func (p *InPlace) verifyStep(s *Step, made, gone []bool, scratch bool) error {
 // verifyAlive checks that no block under t has been given back.
 func (p *InPlace) verifyAlive(t touch, gone []bool) error {
 	for i, b := range p.Blocks {
-		if t.base == Absolute && gone[i] && b.Lo < t.hi && t.lo < b.Hi {
+		if t.base == Absolute && gone[i] && b.Lo < b.Hi && b.Lo < t.hi && t.lo < b.Hi {
 			return fmt.Errorf("%v is in block %d, which is given back", t, i)
 		}
 	}

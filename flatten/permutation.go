@@ -1,7 +1,5 @@
 package flatten
 
-import "math"
-
 // A Permutation moves units of memory in place. Position v stands for the Unit
 // bytes from address Origin + v*Grain on; no two positions share a byte. Chains
 // of positions lie end to end in Pos. Along a chain every position takes the unit
@@ -64,13 +62,12 @@ func (p *Permutation) chain(i int) []uint32 {
 	return p.Pos[first:p.Ends[i]]
 }
 
-// grainFor is the largest grain that divides both the lowest address of a
-// permutation and all steps from it, given as the gcd of those steps. ok is false
-// where span bytes have too many positions of it.
-func grainFor(gcd uint64, span uint64) (grain int64, ok bool) {
-	grain = maxGrain
-	for gcd%uint64(grain) != 0 {
+// grainFor is the largest grain that divides gcd, the gcd of the unit and of the
+// steps from the origin to all positions.
+func grainFor(gcd uint64) int64 {
+	grain := uint64(maxGrain)
+	for gcd%grain != 0 {
 		grain /= 2
 	}
-	return grain, span/uint64(grain) <= math.MaxInt32
+	return int64(grain)
 }

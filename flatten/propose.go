@@ -1,39 +1,261 @@
 package flatten
 
-// plan chooses how to do the job.
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// A way is one way to do the job: where the outputs lie, and the steps that bring
+// the entries' own memory there.
+type way struct {
+	pl      *placement
+	steps   []Step
+	scratch int64
+	early   []bool // per batch: spilled before the steps, for they overwrite its entries
+}
+
+// plan chooses how to do the job. Ways on which every output lies in the entries'
+// memory come first, by what they cost: nothing moves; one Gather into free room;
+// one permutation of rows; pages through free room; one permutation of smaller
+// units. Only then outputs are spilled.
 func (j *inPlaceJob) plan() *InPlace {
-	if !j.o.NoAdopt {
-		if pl := j.natural(); pl != nil {
-			return j.assemble(pl, nil, 0, nil)
+	if j.o.NoAdopt || len(j.own) == 0 {
+		return j.stream()
+	}
+	g := j.newGrid()
+	row := j.blockRowBytes()
+	ways := []func() *way{
+		func() *way { return j.permuteWay(g, row) },
+		j.freshWay,
+		func() *way { return j.permuteWay(g, 1) },
+	}
+	for _, w := range ways {
+		if w := w(); w != nil && !j.allocates(w.pl) {
+			return j.assembleWay(w)
 		}
 	}
+	best := j.stream()
+	for _, w := range ways {
+		if w := w(); w != nil {
+			best = better(best, j.assembleWay(w))
+		}
+	}
+	return best
+}
+
+// stream is the plan that spills every output.
+func (j *inPlaceJob) stream() *InPlace {
 	return j.assemble(j.spilled(), nil, 0, nil)
 }
 
-// natural is the placement that moves nothing, or nil.
-func (j *inPlaceJob) natural() *placement {
-	pl := j.spilled()
-	for b := range j.l.Batches {
-		segments := j.segments(b)
-		if len(segments) == 0 {
-			continue
+func (j *inPlaceJob) assembleWay(w *way) *InPlace {
+	return j.assemble(w.pl, w.steps, w.scratch, w.early)
+}
+
+// better is the plan that grows less, or else moves fewer rows.
+func better(p, q *InPlace) *InPlace {
+	if q.Growth < p.Growth || q.Growth == p.Growth && q.MovedRows < p.MovedRows {
+		return q
+	}
+	return p
+}
+
+// permuteWay is one permutation on the grid, of units of row bytes or more.
+func (j *inPlaceJob) permuteWay(g *grid, row int64) *way {
+	if g.unit < row {
+		return nil
+	}
+	pl := j.packOn(g.bin)
+	p, ok := j.permutation(pl, g.unit, j.tableLimit())
+	if !ok {
+		return nil
+	}
+	w := &way{pl: pl, early: j.overwritten(pl)}
+	if p != nil {
+		w.steps = []Step{{Kind: Permute, Perm: p}}
+	}
+	return w
+}
+
+// tableLimit is the most table bytes of a permutation: none where there can be no
+// permutation at all.
+func (j *inPlaceJob) tableLimit() int64 {
+	if !j.o.Cooperative {
+		return 0
+	}
+	if j.o.TableLimit > 0 {
+		return j.o.TableLimit
+	}
+	return defaultTableLimit(j.l.Bytes())
+}
+
+// freshWay gathers outputs into room where no entry lies.
+func (j *inPlaceJob) freshWay() *way {
+	entries := make([]stretch, len(j.own))
+	for i, e := range j.own {
+		entries[i].lo, entries[i].hi = j.extent(e)
+	}
+	free := gaps(j.runs, entries)
+	var pl *placement
+	for _, align := range []uint64{niceAlign, smallestAlign} {
+		pl = j.spilled()
+		j.packInto(pl, free, func(s stretch) bin { return anywhere(s, align) })
+		if !j.allocates(pl) {
+			break
 		}
-		s := &segments[0]
-		pl.put(b, j.places[s.Entry].Addr+uint64(s.Src-s.Dst))
-		for i := range segments {
-			if !j.stays(pl, &segments[i]) {
-				return nil
+	}
+	w := &way{pl: pl}
+	if moves := j.ownMoves(pl); len(moves) > 0 {
+		w.steps = []Step{{Kind: Gather, Moves: moves}}
+	}
+	return w
+}
+
+// niceAlign is how allocators align tensors, in bytes.
+const niceAlign = 512
+
+// ownMoves are the moves of own entries into outputs in place.
+func (j *inPlaceJob) ownMoves(pl *placement) []Move {
+	var moves []Move
+	for i := range j.move.Segments {
+		if s := &j.move.Segments[i]; pl.in[s.Batch] && j.ownEntry[s.Entry] {
+			moves = j.appendMove(moves, pl.spot(s.Batch), s)
+		}
+	}
+	return moves
+}
+
+// overwritten tells of each spilled output whether one of its own entries lies
+// where an output in place is to be.
+func (j *inPlaceJob) overwritten(pl *placement) []bool {
+	early := make([]bool, j.l.Batches)
+	outs := j.outStretches(pl)
+	for _, e := range j.own {
+		lo, hi := j.extent(e)
+		for len(outs) > 0 && outs[0].hi <= lo {
+			outs = outs[1:]
+		}
+		if len(outs) > 0 && outs[0].lo < hi && !pl.in[e%j.l.Batches] {
+			early[e%j.l.Batches] = true
+		}
+	}
+	return early
+}
+
+// A binMaker makes the bin of starts that are multiples of align in a stretch of a run.
+type binMaker func(s stretch, align uint64) bin
+
+// anywhere makes bins for outputs on no grid.
+func anywhere(s stretch, align uint64) bin {
+	return bin{alignUp(s.lo, align), s.hi, int64(align)}
+}
+
+// packOn places outputs into the runs: those that need not move, or hardly, stay
+// if the others then have room, and starts are aligned if there is room for that.
+func (j *inPlaceJob) packOn(bins binMaker) *placement {
+	var best *placement
+	least := int64(math.MaxInt64)
+	for _, align := range []uint64{smallestAlign, j.elemAlign()} {
+		toBin := func(s stretch) bin { return bins(s, align) }
+		for _, pl := range []*placement{j.anchored(toBin), j.spilled()} {
+			if pl == nil {
+				continue
+			}
+			j.packInto(pl, gaps(j.runs, j.outStretches(pl)), toBin)
+			if out := j.spilledBytes(pl); out < least {
+				best, least = pl, out
+			}
+			if least == 0 {
+				return best
 			}
 		}
-		if !j.inOneRun(pl.at[b], pl.at[b]+uint64(j.outBytes[b]), s.Entry) {
-			return nil
+	}
+	return best
+}
+
+// packInto places the outputs that pl does not place yet into free stretches.
+func (j *inPlaceJob) packInto(pl *placement, free []stretch, toBin func(stretch) bin) {
+	var batches []int
+	var sizes []int64
+	for b, n := range j.outBytes {
+		if n > 0 && n < maxAddress && !pl.in[b] {
+			batches = append(batches, b)
+			sizes = append(sizes, n)
+		}
+	}
+	bins := make([]bin, len(free))
+	for i, s := range free {
+		bins[i] = toBin(s)
+	}
+	j.fill(pl, batches, bins, pack(sizes, bins))
+}
+
+// spilledBytes is the bytes of all outputs that are not in place.
+func (j *inPlaceJob) spilledBytes(pl *placement) int64 {
+	var n int64
+	for b, bytes := range j.outBytes {
+		if !pl.in[b] {
+			n += bytes
+		}
+	}
+	return n
+}
+
+// anchored places the outputs of which more than half of the bytes can stay where
+// they are, where two would meet only the lower one. It is nil where there are none.
+func (j *inPlaceJob) anchored(toBin func(stretch) bin) *placement {
+	var outs []stretch
+	for b := range j.l.Batches {
+		if at, e := j.majority(b); e >= 0 && j.canLie(at, j.outBytes[b], e, toBin) {
+			outs = append(outs, stretch{at, at + uint64(j.outBytes[b]), b})
+		}
+	}
+	if len(outs) == 0 {
+		return nil
+	}
+	slices.SortFunc(outs, func(a, b stretch) int { return cmp.Compare(a.lo, b.lo) })
+	pl, reach := j.spilled(), uint64(0)
+	for _, o := range outs {
+		if o.lo >= reach {
+			pl.put(o.what, o.lo)
+			reach = o.hi
 		}
 	}
 	return pl
 }
 
-// inOneRun reports whether [lo, hi) lies in the run of entry e.
-func (j *inPlaceJob) inOneRun(lo, hi uint64, e int) bool {
-	r := j.runs[j.runOf[j.places[e].Block]]
-	return r.Lo <= lo && hi <= r.Hi
+// majority is the start of output b for which more than half of its bytes stay,
+// if there is one, and an entry that votes for it, else -1: the vote of Boyer and
+// Moore, counted in bytes.
+func (j *inPlaceJob) majority(b int) (start uint64, voter int) {
+	voter = -1
+	var lead int64
+	for i := range j.segments(b) {
+		s := &j.segments(b)[i]
+		if !j.ownEntry[s.Entry] || len(s.Axes) > 0 {
+			continue
+		}
+		vote := j.places[s.Entry].Addr + uint64(s.Src) - uint64(s.Dst)
+		switch {
+		case lead == 0:
+			start, voter, lead = vote, s.Entry, s.Bytes
+		case vote == start:
+			lead += s.Bytes
+		case lead >= s.Bytes:
+			lead -= s.Bytes
+		default:
+			start, voter, lead = vote, s.Entry, s.Bytes-lead
+		}
+	}
+	return start, voter
+}
+
+// canLie reports whether an output of n bytes can lie at an address in the run of
+// entry e: inside of it, at a start of the bin.
+func (j *inPlaceJob) canLie(at uint64, n int64, e int, toBin func(stretch) bin) bool {
+	r := j.runOf[j.places[e].Block]
+	bin := toBin(stretch{j.runs[r].Lo, j.runs[r].Hi, r})
+	end := at + uint64(n)
+	return bin.lo <= at && at < end && end <= bin.hi && (at-bin.lo)%uint64(bin.step) == 0
 }

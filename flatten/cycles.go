@@ -1,0 +1,212 @@
+package flatten
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// A cell is a unit of memory on a grid, and what is to become of it.
+type cell struct {
+	from int32  // 1 + the cell whose unit it gets; 0 for none
+	pos  uint32 // its position in the permutation
+	used bool   // some other cell gets its unit
+}
+
+// cells numbers the units that a permutation can touch, densely and by address,
+// over all runs.
+type cells struct {
+	all   []cell
+	entry []int // per entry of the outputs in place: its first cell
+	out   []int // per batch in place: its first cell
+}
+
+// permutation is the permutation that brings the own entries of the outputs in
+// place to where they must be, all starts being on a grid of unit bytes. It is nil
+// where nothing moves. ok is false where the positions would not fit in 31 bits
+// or the table would be longer than limit.
+func (j *inPlaceJob) permutation(pl *placement, unit, limit int64) (p *Permutation, ok bool) {
+	moved := j.movedUnits(pl, unit)
+	if moved == 0 {
+		return nil, true
+	}
+	if moved > math.MaxInt32/2 || tableBytes(moved) > limit {
+		return nil, false
+	}
+	stretches := j.touched(pl)
+	p = &Permutation{Unit: unit, Origin: stretches[0].lo}
+	var span uint64
+	if p.Grain, span = p.fit(stretches); span/uint64(p.Grain) > math.MaxInt32 {
+		return nil, false
+	}
+	c := j.number(pl, p, stretches)
+	j.link(pl, c, unit)
+	p.Pos = make([]uint32, 0, moved+moved/8)
+	c.walk(p)
+	return p, p.TableBytes() <= limit
+}
+
+// movedUnits is how many units do not stay.
+func (j *inPlaceJob) movedUnits(pl *placement, unit int64) int64 {
+	var n int64
+	for i := range j.move.Segments {
+		if s := &j.move.Segments[i]; pl.in[s.Batch] && j.ownEntry[s.Entry] && !j.stays(pl, s) {
+			n += s.Payload() / unit
+		}
+	}
+	return n
+}
+
+// touched is the stretches that hold own entries of outputs in place, or such an
+// output, by address. what is the entry, or -1 minus the batch.
+func (j *inPlaceJob) touched(pl *placement) []stretch {
+	outs := j.outStretches(pl)
+	all := make([]stretch, 0, len(j.own)+len(outs))
+	for _, e := range j.own {
+		if !pl.in[e%j.l.Batches] {
+			continue
+		}
+		lo, hi := j.extent(e)
+		for len(outs) > 0 && outs[0].lo < lo {
+			all = append(all, stretch{outs[0].lo, outs[0].hi, -1 - outs[0].what})
+			outs = outs[1:]
+		}
+		all = append(all, stretch{lo, hi, e})
+	}
+	for _, o := range outs {
+		all = append(all, stretch{o.lo, o.hi, -1 - o.what})
+	}
+	return all
+}
+
+// outStretches is where the outputs in place lie, by address.
+func (j *inPlaceJob) outStretches(pl *placement) []stretch {
+	var outs []stretch
+	for b, in := range pl.in {
+		if in {
+			outs = append(outs, stretch{pl.at[b], pl.at[b] + uint64(j.outBytes[b]), b})
+		}
+	}
+	slices.SortFunc(outs, func(a, b stretch) int { return cmp.Compare(a.lo, b.lo) })
+	return outs
+}
+
+// fit is the grain for cells that begin somewhere on the grids of the stretches,
+// and the distance of the last one from the origin.
+func (p *Permutation) fit(stretches []stretch) (grain int64, span uint64) {
+	steps := uint64(p.Unit)
+	for _, s := range stretches {
+		steps = gcd(steps, s.lo-p.Origin)
+		span = max(span, s.hi-p.Origin)
+	}
+	return grainFor(steps), span
+}
+
+// number numbers the cells of the stretches; where stretches meet they share cells.
+func (j *inPlaceJob) number(pl *placement, p *Permutation, stretches []stretch) *cells {
+	unit := uint64(p.Unit)
+	c := &cells{entry: make([]int, len(j.places)), out: make([]int, j.l.Batches)}
+	var count uint64
+	lo, hi := stretches[0].lo, stretches[0].lo // of the piece of memory numbered last
+	for _, s := range stretches {
+		if s.lo > hi {
+			count += (hi - lo) / unit
+			lo, hi = s.lo, s.lo
+		}
+		hi = max(hi, s.hi)
+		if s.what >= 0 {
+			c.entry[s.what] = int(count + (s.lo-lo)/unit)
+		} else {
+			c.out[-1-s.what] = int(count + (s.lo-lo)/unit)
+		}
+	}
+	count += (hi - lo) / unit
+	c.all = make([]cell, count)
+	c.position(p, stretches)
+	return c
+}
+
+// position gives the cells their positions.
+func (c *cells) position(p *Permutation, stretches []stretch) {
+	unit := uint64(p.Unit)
+	step := uint32(p.Unit / p.Grain)
+	next, at := 0, stretches[0].lo
+	for _, s := range stretches {
+		at = max(at, s.lo)
+		pos := uint32((at - p.Origin) / uint64(p.Grain))
+		for ; at < s.hi; at += unit {
+			c.all[next].pos = pos
+			next++
+			pos += step
+		}
+	}
+}
+
+// link notes for every cell of an output in place which cell's unit it gets. A
+// unit that stays, or comes from elsewhere, is not noted.
+func (j *inPlaceJob) link(pl *placement, c *cells, unit int64) {
+	for i := range j.move.Segments {
+		s := &j.move.Segments[i]
+		if !pl.in[s.Batch] || !j.ownEntry[s.Entry] || j.stays(pl, s) {
+			continue
+		}
+		c.linkAxes(s.Axes, c.out[s.Batch]+int(s.Dst/unit), c.entry[s.Entry]+int(s.Src/unit), int(s.Bytes/unit), unit)
+	}
+}
+
+// linkAxes links n cells for every turn of the axes.
+func (c *cells) linkAxes(axes []Axis, dst, src, n int, unit int64) {
+	if len(axes) == 0 {
+		for i := range n {
+			c.link(dst+i, src+i)
+		}
+		return
+	}
+	for i := range axes[0].N {
+		c.linkAxes(axes[1:], dst+int(i*axes[0].DstStep/unit), src+int(i*axes[0].SrcStep/unit), n, unit)
+	}
+}
+
+func (c *cells) link(dst, src int) {
+	if dst != src {
+		c.all[dst].from = int32(src + 1)
+		c.all[src].used = true
+	}
+}
+
+// walk appends all chains to the permutation: first the open ones, each from the
+// cell whose unit nobody needs, then what is left, which is closed.
+func (c *cells) walk(p *Permutation) {
+	for i := range c.all {
+		if c.all[i].from != 0 && !c.all[i].used {
+			c.follow(p, i)
+			p.end(false)
+		}
+	}
+	for i := range c.all {
+		if c.all[i].from != 0 {
+			c.follow(p, i)
+			p.end(true)
+		}
+	}
+}
+
+// follow appends the chain from cell start on, and unlinks it.
+func (c *cells) follow(p *Permutation, start int) {
+	for i := start; ; {
+		at := &c.all[i]
+		p.Pos = append(p.Pos, at.pos)
+		next := int(at.from) - 1
+		at.from = 0
+		if next < 0 || next == start {
+			return
+		}
+		i = next
+	}
+}
+
+// end ends the chain that was appended last.
+func (p *Permutation) end(closed bool) {
+	p.Ends = append(p.Ends, int32(len(p.Pos)))
+	p.Closed = append(p.Closed, closed)
+}
