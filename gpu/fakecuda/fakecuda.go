@@ -79,9 +79,9 @@ func Log() []string {
 }
 
 // Live is how many objects of each kind are alive. Contexts counts references to
-// primary contexts.
+// primary contexts, Bytes those of device memory, Pinned those of host memory.
 type Live struct {
-	Contexts, Modules, Allocations, Bytes, Streams, Events, Graphs int
+	Contexts, Modules, Allocations, Bytes, Streams, Events, Graphs, Pinned int
 }
 
 // Alive counts the objects that are alive.
@@ -95,6 +95,7 @@ func Alive() Live {
 		Streams:     count(C.FAKECUDA_STREAMS),
 		Events:      count(C.FAKECUDA_EVENTS),
 		Graphs:      count(C.FAKECUDA_GRAPHS),
+		Pinned:      count(C.FAKECUDA_PINNED),
 	}
 }
 

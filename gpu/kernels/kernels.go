@@ -12,6 +12,11 @@ import _ "embed"
 //go:embed gather.ptx
 var Gather string
 
+// Permute is permute.cu: units moved within the memory that they lie in.
+//
+//go:embed permute.ptx
+var Permute string
+
 // Reference is reference.cu: Gather the obvious way, for tests on a device.
 //
 //go:embed reference.ptx

@@ -55,7 +55,7 @@ func TestPTXMatchesSources(t *testing.T) {
 // The floor that the documentation promises: ISA 8.1 is what drivers for CUDA 12.1
 // compile, sm_70 the oldest that takes 32,764 bytes of parameters.
 func TestPTXTarget(t *testing.T) {
-	for name, ptx := range map[string]string{"gather": Gather, "reference": Reference} {
+	for name, ptx := range map[string]string{"gather": Gather, "permute": Permute, "reference": Reference} {
 		for _, want := range []string{"\n.version 8.1\n", "\n.target sm_70\n"} {
 			if !strings.Contains(ptx, want) {
 				t.Errorf("%s.ptx has no line %q", name, strings.TrimSpace(want))

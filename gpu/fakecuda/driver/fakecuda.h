@@ -27,8 +27,8 @@ void fakecuda_reset(void);
 int fakecuda_calls(void);
 
 // fakecuda_call returns the text of a call: the function's name, and for launches
-// "cuLaunchKernel gather_block_4k device 0 grid 12 block 512 stream 0x1". NULL if
-// there was none of that number. Valid until the next reset.
+// "cuLaunchKernel gather_block_4k device 0 grid 12 block 512 stream 0x1", the same with
+// cuLaunchCooperativeKernel. NULL if there was none of that number. Valid until the next reset.
 const char *fakecuda_call(int number);
 
 // What is alive. Contexts counts retains of primary contexts.
@@ -40,6 +40,7 @@ enum fakecuda_kind {
     FAKECUDA_STREAMS,
     FAKECUDA_EVENTS,
     FAKECUDA_GRAPHS,
+    FAKECUDA_PINNED, // bytes of host memory
 };
 long long fakecuda_live(int kind);
 

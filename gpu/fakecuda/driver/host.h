@@ -25,6 +25,11 @@ struct HostTrap {
 // and unless the address is a multiple of align.
 void host_access(const void *memory, unsigned bytes, unsigned align);
 
+// host_arrive and host_await are the two halves of a barrier of the grid, in two phases.
+// They trap unless the launch is cooperative and the word was zero when it started.
+void host_arrive(void *word);
+void host_await(void *word);
+
 template <typename T> inline T host_load(const void *from)
 {
     host_access(from, sizeof(T), sizeof(T));

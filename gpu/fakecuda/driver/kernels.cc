@@ -4,6 +4,7 @@
 #include <map>
 
 #include "gather.cu"
+#include "permute.cu"
 #include "reference.cu"
 
 namespace {
@@ -12,6 +13,33 @@ template <typename Parameters, void (*kernel)(const Parameters &)> void whole(co
 {
     kernel(*static_cast<const Parameters *>(params));
 }
+
+// registers_of_thread is what the running thread keeps from one phase to the next.
+template <typename Registers> Registers &registers_of_thread()
+{
+    static std::vector<Registers> all;
+    size_t number = size_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (number >= all.size())
+        all.resize(number + 1);
+    return all[number];
+}
+
+template <typename V, typename Parameters> void load_phase(const void *params)
+{
+    registers_of_thread<Outside<V>>() = permute_load<V>(*static_cast<const Parameters *>(params));
+}
+
+template <typename V, u32 LOADS, typename Parameters> void walk_phase(const void *params)
+{
+    permute_walk<V, LOADS>(*static_cast<const Parameters *>(params), registers_of_thread<Outside<V>>());
+}
+
+#define PERMUTE_PHASES(name, V, LOADS)                                                                                 \
+    {"permute_" name "_4k", {load_phase<V, Permute4K>, walk_phase<V, LOADS, Permute4K>}},                              \
+        {"permute_" name "_32k", {load_phase<V, Permute32K>, walk_phase<V, LOADS, Permute32K>}},                       \
+    {                                                                                                                  \
+        "permute_" name "_far", {load_phase<V, PermuteFar>, walk_phase<V, LOADS, PermuteFar>}                          \
+    }
 
 // Kernels without a barrier of the grid have one phase.
 const std::map<std::string, std::vector<Phase>> kernels = {
@@ -23,6 +51,22 @@ const std::map<std::string, std::vector<Phase>> kernels = {
     {"gather_strided_32k", {whole<Table32K, gather_strided_32k>}},
     {"gather_byte_4k", {whole<Table4K, gather_byte_4k>}},
     {"gather_byte_32k", {whole<Table32K, gather_byte_32k>}},
+    {"permute_byte", {whole<PermuteFar, permute_byte>}},
+    PERMUTE_PHASES("1", u8, 2),
+    PERMUTE_PHASES("2", u16, 2),
+    PERMUTE_PHASES("4", u32, 2),
+    PERMUTE_PHASES("8", u64, 2),
+    PERMUTE_PHASES("16", Vec16, 2),
+    PERMUTE_PHASES("16_1024x2x1", Vec16, 1),
+    PERMUTE_PHASES("16_512x4x1", Vec16, 1),
+    PERMUTE_PHASES("16_512x4x2", Vec16, 2),
+    PERMUTE_PHASES("16_512x3x2", Vec16, 2),
+    PERMUTE_PHASES("16_512x3x4", Vec16, 4),
+    PERMUTE_PHASES("16_512x2x4", Vec16, 4),
+    PERMUTE_PHASES("16_512x2x8", Vec16, 8),
+    PERMUTE_PHASES("16_256x8x1", Vec16, 1),
+    PERMUTE_PHASES("16_256x8x2", Vec16, 2),
+    PERMUTE_PHASES("16_1024x1x4", Vec16, 4),
 };
 
 } // namespace

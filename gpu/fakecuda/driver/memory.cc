@@ -1,6 +1,7 @@
 // memory.cc: device memory is host memory between guard bytes.
 #include "state.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -55,6 +56,31 @@ void host_access(const void *memory, unsigned bytes, unsigned align)
 
 thread_local HostDim blockIdx, threadIdx, blockDim, gridDim;
 
+static bool running_cooperatively = false;
+
+void host_arrive(void *word)
+{
+    if (!running_cooperatively)
+        throw HostTrap{CUDA_ERROR_LAUNCH_TIMEOUT};
+    if (threadIdx.x == 0)
+        host_store<unsigned>(word, host_load<unsigned>(word) + 1);
+}
+
+void host_await(void *word)
+{
+    if (host_load<unsigned>(word) != gridDim.x)
+        throw HostTrap{CUDA_ERROR_LAUNCH_TIMEOUT};
+}
+
+// In every second cooperative launch the threads run from the last to the first: the
+// order between two barriers must not matter.
+static void run_backwards(const Work &w, Phase phase)
+{
+    for (blockIdx.x = w.blocks[0]; blockIdx.x-- > 0;)
+        for (threadIdx.x = w.threads[0]; threadIdx.x-- > 0;)
+            phase(w.params.data());
+}
+
 static void run_phase(const Work &w, Phase phase)
 {
     for (blockIdx.z = 0; blockIdx.z < w.blocks[2]; blockIdx.z++)
@@ -72,9 +98,15 @@ CUresult run_work(const Work &w)
     running_device = context->device;
     gridDim = {w.blocks[0], w.blocks[1], w.blocks[2]};
     blockDim = {w.threads[0], w.threads[1], w.threads[2]};
+    running_cooperatively = w.cooperative;
+    static bool backwards = false;
+    backwards = w.cooperative && !backwards;
     try {
         for (Phase phase : w.function->phases)
-            run_phase(w, phase);
+            if (backwards)
+                run_backwards(w, phase);
+            else
+                run_phase(w, phase);
     } catch (const HostTrap &trap) { // seen by whoever waits for the device
         context->sticky = CUresult(trap.code);
     }
@@ -172,6 +204,68 @@ CUresult cuMemcpyDtoH(void *dst, CUdeviceptr src, size_t bytes)
 {
     CALL(cuMemcpyDtoH);
     return copy(dst, reinterpret_cast<const void *>(src), bytes, false, true);
+}
+
+// Copies and fills that do not wait are done at once all the same. No test captures them.
+static CUresult enqueued(CUdeviceptr dst, size_t bytes, CUstream stream)
+{
+    CUcontext context = context_of(stream);
+    if (!context)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (!is_default(stream) && stream->capturing) {
+        stream->invalid = true;
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    if (context->sticky)
+        return context->sticky;
+    return holder(dst, bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuMemcpyHtoDAsync(CUdeviceptr dst, const void *src, size_t bytes, CUstream stream)
+{
+    CALL(cuMemcpyHtoDAsync);
+    if (CUresult code = enqueued(dst, bytes, stream))
+        return code;
+    memcpy(reinterpret_cast<void *>(dst), src, bytes);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemsetD32Async(CUdeviceptr dst, unsigned int value, size_t words, CUstream stream)
+{
+    CALL(cuMemsetD32Async);
+    if (dst % 4)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (CUresult code = enqueued(dst, 4 * words, stream))
+        return code;
+    std::fill_n(reinterpret_cast<unsigned int *>(dst), words, value);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostAlloc(void **memory, size_t bytes, unsigned int)
+{
+    CALL(cuMemHostAlloc);
+    if (!this_thread.current())
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (bytes == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (CUresult code = unsafe())
+        return code;
+    *memory = malloc(bytes);
+    if (!*memory)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    state().pinned[uintptr_t(*memory)] = bytes;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemFreeHost(void *memory)
+{
+    CALL(cuMemFreeHost);
+    if (CUresult code = unsafe())
+        return code;
+    if (!state().pinned.erase(uintptr_t(memory)))
+        return CUDA_ERROR_INVALID_VALUE;
+    free(memory);
+    return CUDA_SUCCESS;
 }
 
 CUresult cuMemGetAddressRange(CUdeviceptr *base, size_t *bytes, CUdeviceptr memory)

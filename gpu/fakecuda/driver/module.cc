@@ -28,7 +28,7 @@ int needed_version(const std::string &isa)
 }
 
 // parse reads the entry points of a PTX text, which have one struct as parameter and
-// declare how many threads their blocks have.
+// declare how many threads their blocks have and how many blocks fit on a multiprocessor.
 CUresult parse(CUmod_st &module, const std::string &ptx)
 {
     size_t at = 0;
@@ -46,6 +46,7 @@ CUresult parse(CUmod_st &module, const std::string &ptx)
         f->name = name;
         f->parameter_bytes = atoi(between(ptx, "[", "]", at).c_str());
         f->threads = atoi(between(ptx, ".maxntid ", ",", at).c_str());
+        f->resident = atoi(between(ptx, ".minnctapersm ", "\n", at).c_str());
         f->phases = phases_of(name);
         if (f->phases.empty())
             return CUDA_ERROR_INVALID_PTX;
@@ -71,7 +72,8 @@ CUresult check(const Work &w, CUcontext context)
 void log_launch(const Work &w, CUstream stream)
 {
     char line[256];
-    snprintf(line, sizeof line, "cuLaunchKernel %s device %d grid %u block %u stream %p", w.function->name.c_str(),
+    snprintf(line, sizeof line, "%s %s device %d grid %u block %u stream %p",
+             w.cooperative ? "cuLaunchCooperativeKernel" : "cuLaunchKernel", w.function->name.c_str(),
              w.function->module->context->device, w.blocks[0], w.threads[0], static_cast<void *>(stream));
     state().log.back() = line;
 }
@@ -156,25 +158,53 @@ CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfuncti
     }
 }
 
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function, int threads, size_t shared_bytes)
+{
+    CALL(cuOccupancyMaxActiveBlocksPerMultiprocessor);
+    if (!function || threads <= 0 || unsigned(threads) > function->threads || shared_bytes)
+        return CUDA_ERROR_INVALID_VALUE;
+    *blocks = int(function->resident);
+    return CUDA_SUCCESS;
+}
+
+// launch is what follows the checks that differ.
+static CUresult launch(Work &&w, CUstream stream, void **params)
+{
+    CUcontext context = context_of(stream);
+    if (!this_thread.current())
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (!context || !w.function)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (!params || !params[0])
+        return CUDA_ERROR_INVALID_VALUE;
+    if (CUresult code = check(w, context))
+        return code;
+    auto from = static_cast<const unsigned char *>(params[0]);
+    w.params.assign(from, from + w.function->parameter_bytes);
+    log_launch(w, stream);
+    return enqueue(std::move(w), stream);
+}
+
 CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
                         unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
                         CUstream stream, void **params, void **extra)
 {
     CALL(cuLaunchKernel);
-    CUcontext context = context_of(stream);
-    if (!this_thread.current())
-        return CUDA_ERROR_INVALID_CONTEXT;
-    if (!context || !function)
-        return CUDA_ERROR_INVALID_HANDLE;
-    if (shared_bytes || extra || !params || !params[0])
+    if (shared_bytes || extra)
         return CUDA_ERROR_INVALID_VALUE;
-    Work w = {function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, {}};
-    if (CUresult code = check(w, context))
-        return code;
-    auto from = static_cast<const unsigned char *>(params[0]);
-    w.params.assign(from, from + function->parameter_bytes);
-    log_launch(w, stream);
-    return enqueue(std::move(w), stream);
+    return launch({function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, {}, false}, stream, params);
+}
+
+CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
+                                   unsigned int block_x, unsigned int block_y, unsigned int block_z,
+                                   unsigned int shared_bytes, CUstream stream, void **params)
+{
+    CALL(cuLaunchCooperativeKernel);
+    if (shared_bytes || grid_y != 1 || grid_z != 1 || block_y != 1 || block_z != 1)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (function && grid_x > function->resident * fake_multiprocessors)
+        return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+    return launch({function, {grid_x, 1, 1}, {block_x, 1, 1}, {}, true}, stream, params);
 }
 
 } // extern "C"

@@ -119,6 +119,10 @@ long long fakecuda_live(int kind)
         return s.events.size();
     case FAKECUDA_GRAPHS:
         return s.graphs.size() + s.execs.size();
+    case FAKECUDA_PINNED:
+        for (auto &m : s.pinned)
+            n += m.second;
+        return n;
     default:
         return -1;
     }

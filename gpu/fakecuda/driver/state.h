@@ -15,6 +15,8 @@
 #include "fakecuda.h"
 #include "kernels.h"
 
+const unsigned fake_multiprocessors = 4; // of each device
+
 // A device's primary context; there are no others.
 struct CUctx_st {
     int device = 0;
@@ -27,6 +29,7 @@ struct CUfunc_st {
     std::string name;
     size_t parameter_bytes = 0;
     unsigned threads = 0; // most of a block
+    unsigned resident = 1; // blocks of so many threads that fit on a multiprocessor
     std::vector<Phase> phases;
 };
 
@@ -40,6 +43,7 @@ struct Work {
     CUfunc_st *function;
     unsigned blocks[3], threads[3];
     std::vector<unsigned char> params;
+    bool cooperative; // the whole grid runs at once
 };
 
 struct CUgraph_st {
@@ -76,6 +80,7 @@ struct State {
     int driver_version = 12090;
     std::vector<CUctx_st> devices;
     std::map<uintptr_t, Allocation> memory; // by address
+    std::map<uintptr_t, size_t> pinned;     // bytes of host memory, by address
     std::set<CUmodule> modules;
     std::set<CUstream> streams;
     std::set<CUevent> events;

@@ -1,4 +1,4 @@
-// stream.cc: streams, captures and graphs. Work runs when it is enqueued, so there is
+// stream.cc: streams, events, captures and graphs. Work runs when it is enqueued, so there is
 // never anything to wait for.
 #include "state.h"
 
@@ -98,6 +98,67 @@ CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status)
     if (!is_default(stream) && stream->capturing)
         *status = stream->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED : CU_STREAM_CAPTURE_STATUS_ACTIVE;
     return CUDA_SUCCESS;
+}
+
+// Work runs when it is enqueued, so an event has always happened.
+CUresult cuEventCreate(CUevent *event, unsigned int)
+{
+    CALL(cuEventCreate);
+    if (!this_thread.current())
+        return CUDA_ERROR_INVALID_CONTEXT;
+    *event = new CUevent_st{this_thread.current()};
+    state().events.insert(*event);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuEventDestroy(CUevent event)
+{
+    CALL(cuEventDestroy);
+    if (!state().events.erase(event))
+        return CUDA_ERROR_INVALID_HANDLE;
+    delete event;
+    return CUDA_SUCCESS;
+}
+
+static CUresult check(CUevent event, CUstream stream)
+{
+    CUcontext context = context_of(stream);
+    if (!context || !state().events.count(event))
+        return CUDA_ERROR_INVALID_HANDLE;
+    return context->sticky;
+}
+
+CUresult cuEventRecord(CUevent event, CUstream stream)
+{
+    CALL(cuEventRecord);
+    return check(event, stream);
+}
+
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags)
+{
+    CALL(cuStreamWaitEvent);
+    return flags ? CUDA_ERROR_INVALID_VALUE : check(event, stream);
+}
+
+static CUresult happened(CUevent event)
+{
+    if (!state().events.count(event))
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (CUresult code = unsafe())
+        return code;
+    return event->context->sticky;
+}
+
+CUresult cuEventQuery(CUevent event)
+{
+    CALL(cuEventQuery);
+    return happened(event);
+}
+
+CUresult cuEventSynchronize(CUevent event)
+{
+    CALL(cuEventSynchronize);
+    return happened(event);
 }
 
 CUresult cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, unsigned long long flags)

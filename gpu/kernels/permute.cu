@@ -1,0 +1,340 @@
+// permute.cu: moves units of memory within the memory that they lie in, along chains:
+// in a chain every position takes the unit of the next one. No scratch.
+//
+// Launched by gpu.Permute (gpu/internal/launch/permute.go). A thread owns one column of
+// a group: a vector of V bytes at the same place in every unit, so threads never meet
+// within a group. All chains lie end to end in the table, and a group is a stretch of
+// it:
+//
+//     chains      a0 a1 a2 a3|b0 b1|c0 c1 c2 c3 c4      x|y: a chain ends at x
+//     groups      |--- 0 ---|---- 1 -----|--- 2 ---|
+//
+// Cut like this, group 0 takes one unit that another group overwrites, its `next` (a3),
+// and group 1 two: the `head` of the chain that it finishes (a0) and its next (c2). They are
+// loaded into registers, then the whole grid meets at one barrier, then everybody walks.
+// Where chains are short, groups are whole chains: no barrier, no cooperative launch.
+//
+// Assumed: origin, grain and columns fit vectors of sizeof(V), positions do not overlap,
+// and a launch with a barrier is cooperative, its word zero when it starts.
+//
+// The floor is cudaMemcpy of the same bytes.
+#include "common.cuh"
+
+// A PermuteHead is the first parameter of every launch; the same words are written in
+// Go. The table follows it or lies in device memory: `positions` positions, then a word
+// for each group.
+struct PermuteHead {
+    u64 origin;  // address of the first column of position 0
+    u64 barrier; // address of a zero word; 0: groups are whole chains
+    u64 table;   // address of the table, 0 if it follows
+    u32 grain;   // bytes between positions
+    u32 columns; // vectors of a unit
+    u32 factor, shift; // divide by columns
+    u32 groups;
+    u32 first; // group of the first thread
+    u32 positions;
+    u32 closed; // so many positions are in closed chains, which come first; the rest in paths
+    u32 share, rest; // with a barrier every group has `share` positions, the first `rest` one more
+};
+
+enum {
+    // A position's mark: its chain ends here.
+    END_BIT = 0x80000000,
+    // A group's word, if there is a barrier, is where in the table the closed chain
+    // starts that it finishes first, or this. Without a barrier it is where the group
+    // starts.
+    NO_HEAD = 0xffffffff,
+};
+
+// The two sizes of kernel parameters, and the head alone.
+struct Permute4K {
+    PermuteHead head;
+    u32 word[(4096 - sizeof(PermuteHead)) / 4];
+};
+
+struct Permute32K {
+    PermuteHead head;
+    u32 word[(32760 - sizeof(PermuteHead)) / 4];
+};
+
+struct PermuteFar {
+    PermuteHead head;
+};
+
+// fetch and put move one aligned vector of memory that other threads of the launch
+// write before or after: loads that may be served from a cache of constants (.nc), as in
+// common.cuh, are not for them.
+#ifdef __CUDACC__
+
+DEVICE void fetch(Vec16 &v, const u8 *from)
+{
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(from)
+                 : "memory");
+}
+
+DEVICE void put(u8 *to, const Vec16 &v)
+{
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
+}
+
+template <typename V> DEVICE void fetch(V &v, const u8 *from)
+{
+    v = *reinterpret_cast<const volatile V *>(from);
+}
+
+template <typename V> DEVICE void put(u8 *to, const V &v)
+{
+    *reinterpret_cast<volatile V *>(to) = v;
+}
+
+#else
+
+template <typename V> DEVICE void fetch(V &v, const u8 *from)
+{
+    v = host_load<V>(from);
+}
+
+template <typename V> DEVICE void put(u8 *to, const V &v)
+{
+    host_store<V>(to, v);
+}
+
+#endif
+
+// arrive says that this thread has done all loads that must precede the stores of
+// others; await returns when all threads of the grid have said so. The word is zero when
+// the launch starts, is no other launch's, and counts blocks.
+DEVICE void arrive(u64 barrier)
+{
+#ifdef __CUDACC__
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0)
+        asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(barrier) : "memory");
+#else
+    host_arrive(reinterpret_cast<void *>(barrier));
+#endif
+}
+
+DEVICE void await(u64 barrier)
+{
+#ifdef __CUDACC__
+    if (threadIdx.x == 0) {
+        u32 arrived;
+        do
+            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(arrived) : "l"(barrier) : "memory");
+        while (arrived < gridDim.x);
+    }
+    __syncthreads();
+#else
+    host_await(reinterpret_cast<void *>(barrier));
+#endif
+}
+
+// A table in the parameters, and one in device memory.
+struct NearTable {
+    const u32 *word;
+};
+
+struct FarTable {
+    const u8 *at;
+};
+
+DEVICE u32 word(const NearTable &t, u32 i)
+{
+    return t.word[i];
+}
+
+DEVICE u32 word(const FarTable &t, u32 i)
+{
+#ifdef __CUDACC__
+    return __ldg(reinterpret_cast<const u32 *>(t.at) + i);
+#else
+    return host_load<u32>(t.at + u64(i) * 4);
+#endif
+}
+
+DEVICE NearTable table_of(const Permute4K &p)
+{
+    return NearTable{p.word};
+}
+
+DEVICE NearTable table_of(const Permute32K &p)
+{
+    return NearTable{p.word};
+}
+
+DEVICE FarTable table_of(const PermuteFar &p)
+{
+    return FarTable{reinterpret_cast<const u8 *>(p.head.table)};
+}
+
+// A Share is what a thread does: the positions [from, to) of the table, in one column.
+struct Share {
+    u8 *column; // of position 0
+    u32 from, to;
+    u32 head; // where in the table the chain starts that the share begins within; NO_HEAD if not needed
+};
+
+template <typename Table> DEVICE Share share_of_thread(const PermuteHead &h, const Table &t, u32 bytes)
+{
+    const u32 number = blockIdx.x * blockDim.x + threadIdx.x; // below 2^31
+    const u32 turn = (multiply_high(number, h.factor) + number) >> h.shift;
+    const u32 group = h.first + turn;
+    Share s = {reinterpret_cast<u8 *>(h.origin + u64(number - turn * h.columns) * bytes), 0, 0, NO_HEAD};
+    if (group >= h.groups)
+        return s;
+    if (h.barrier) {
+        s.from = group * h.share + smaller(group, h.rest);
+        s.to = s.from + h.share + (group < h.rest);
+        s.head = word(t, h.positions + group);
+    } else {
+        s.from = word(t, h.positions + group);
+        s.to = group + 1 < h.groups ? word(t, h.positions + group + 1) : h.positions;
+        if (s.from < h.closed)
+            s.head = s.from;
+    }
+    return s;
+}
+
+DEVICE u8 *place(const PermuteHead &h, const Share &s, u32 position)
+{
+    return s.column + u64(position & ~END_BIT) * h.grain;
+}
+
+// Outside is what a share needs of memory that others overwrite, and of its own first
+// position.
+template <typename V> struct Outside {
+    V head, next;
+};
+
+template <typename V, typename Table> DEVICE Outside<V> load_outside(const PermuteHead &h, const Table &t, const Share &s)
+{
+    Outside<V> o = {};
+    if (s.head != NO_HEAD)
+        fetch(o.head, place(h, s, word(t, s.head)));
+    if (s.from < s.to && s.to < h.positions && !(word(t, s.to - 1) & END_BIT))
+        fetch(o.next, place(h, s, word(t, s.to)));
+    return o;
+}
+
+// walk moves a share, LOADS positions at a time. At every position one vector is loaded, that
+// of the next position: where a chain ends, this is the head of the next chain. Words
+// are read a round ahead.
+template <typename V, u32 LOADS, typename Table> DEVICE void walk(const PermuteHead &h, const Table &t, const Share &s, Outside<V> o)
+{
+    u32 w[LOADS + 1];
+    UNROLL
+    for (u32 k = 0; k <= LOADS; k++)
+        w[k] = s.from + k < s.to ? word(t, s.from + k) : 0;
+    ROLLED
+    for (u32 i = s.from; i < s.to; i += LOADS) {
+        V v[LOADS] = {};
+        UNROLL
+        for (u32 k = 0; k < LOADS; k++)
+            if (i + k + 1 < s.to && (!(w[k] & END_BIT) || i + k + 1 < h.closed))
+                fetch(v[k], place(h, s, w[k + 1]));
+        u32 ahead[LOADS];
+        UNROLL
+        for (u32 k = 0; k < LOADS; k++)
+            ahead[k] = i + LOADS + k + 1 < s.to ? word(t, i + LOADS + k + 1) : 0;
+        UNROLL
+        for (u32 k = 0; k < LOADS; k++) {
+            if (i + k >= s.to)
+                break;
+            if (!(w[k] & END_BIT)) {
+                put(place(h, s, w[k]), i + k + 1 < s.to ? v[k] : o.next);
+            } else {
+                if (i + k < h.closed)
+                    put(place(h, s, w[k]), o.head);
+                o.head = v[k];
+            }
+        }
+        w[0] = w[LOADS];
+        UNROLL
+        for (u32 k = 0; k < LOADS; k++)
+            w[k + 1] = ahead[k];
+    }
+}
+
+// The two phases of a kernel, which the fake driver calls one after the other for all threads.
+template <typename V, typename Parameters> DEVICE Outside<V> permute_load(const Parameters &p)
+{
+    const Share s = share_of_thread(p.head, table_of(p), sizeof(V));
+    const Outside<V> o = load_outside<V>(p.head, table_of(p), s);
+    if (p.head.barrier)
+        arrive(p.head.barrier);
+    return o;
+}
+
+template <typename V, u32 LOADS, typename Parameters> DEVICE void permute_walk(const Parameters &p, const Outside<V> &o)
+{
+    if (p.head.barrier)
+        await(p.head.barrier);
+    walk<V, LOADS>(p.head, table_of(p), share_of_thread(p.head, table_of(p), sizeof(V)), o);
+}
+
+template <typename V, u32 LOADS, typename Parameters> DEVICE void permute(const Parameters &p)
+{
+    permute_walk<V, LOADS>(p, permute_load<V>(p));
+}
+
+// permute_byte is the same the obvious way: every thread walks all chains in its byte of
+// the unit. It is what the others are tested against; nothing else launches it.
+KERNEL(1024, 1) permute_byte(PARAMETER(PermuteFar) p)
+{
+    const PermuteHead &h = p.head;
+    const FarTable t = table_of(p);
+    for (u32 column = blockIdx.x * blockDim.x + threadIdx.x; column < h.columns; column += gridDim.x * blockDim.x) {
+        const Share s = {reinterpret_cast<u8 *>(h.origin + column), 0, h.positions, NO_HEAD};
+        u8 first = 0, v = 0;
+        for (u32 i = 0, start = 0; i < h.positions; i++) {
+            const u32 w = word(t, i);
+            if (i == start)
+                fetch(first, place(h, s, w));
+            if (!(w & END_BIT)) {
+                fetch(v, place(h, s, word(t, i + 1)));
+                put(place(h, s, w), v);
+                continue;
+            }
+            if (i < h.closed)
+                put(place(h, s, w), first);
+            start = i + 1;
+        }
+    }
+}
+
+#define PERMUTE(name, V, LOADS, THREADS, BLOCKS)                                                                       \
+    KERNEL(THREADS, BLOCKS) permute_##name##_4k(PARAMETER(Permute4K) p)                                                \
+    {                                                                                                                  \
+        permute<V, LOADS>(p);                                                                                          \
+    }                                                                                                                  \
+    KERNEL(THREADS, BLOCKS) permute_##name##_32k(PARAMETER(Permute32K) p)                                              \
+    {                                                                                                                  \
+        permute<V, LOADS>(p);                                                                                          \
+    }                                                                                                                  \
+    KERNEL(THREADS, BLOCKS) permute_##name##_far(PARAMETER(PermuteFar) p)                                              \
+    {                                                                                                                  \
+        permute<V, LOADS>(p);                                                                                          \
+    }
+
+PERMUTE(1, u8, 2, 1024, 2)
+PERMUTE(2, u16, 2, 1024, 2)
+PERMUTE(4, u32, 2, 1024, 2)
+PERMUTE(8, u64, 2, 1024, 2)
+PERMUTE(16, Vec16, 2, 1024, 2)
+
+// Other sizes to measure.
+PERMUTE(16_1024x2x1, Vec16, 1, 1024, 2)
+PERMUTE(16_512x4x1, Vec16, 1, 512, 4)
+PERMUTE(16_512x4x2, Vec16, 2, 512, 4)
+PERMUTE(16_512x3x2, Vec16, 2, 512, 3)
+PERMUTE(16_512x3x4, Vec16, 4, 512, 3)
+PERMUTE(16_512x2x4, Vec16, 4, 512, 2)
+PERMUTE(16_512x2x8, Vec16, 8, 512, 2)
+PERMUTE(16_256x8x1, Vec16, 1, 256, 8)
+PERMUTE(16_256x8x2, Vec16, 2, 256, 8)
+PERMUTE(16_1024x1x4, Vec16, 4, 1024, 1)
