@@ -1,6 +1,6 @@
 package gpu
 
-// #include "launch.h"
+// #include "permute.h"
 import "C"
 
 // check turns the answer of a function of launch.c into an error.
@@ -9,6 +9,11 @@ func check(s C.goflat_status) error {
 		return nil
 	}
 	return result(C.GoString(s.call), s.code)
+}
+
+// value is check for a function that gives a number.
+func value(a C.goflat_answer) (uintptr, error) {
+	return uintptr(a.value), check(a.status)
 }
 
 // A scope is a context made current for a while. The goroutine must stay on its
@@ -33,12 +38,12 @@ func (s scope) leave(err error) error {
 // relaxed calls f in a mode in which the thread may load modules and create contexts
 // although a stream is being captured: what f does is no part of the graph.
 func relaxed(f func() error) error {
-	mode := C.int(C.CU_STREAM_CAPTURE_MODE_RELAXED)
-	if err := check(C.goflat_exchange_capture_mode(&mode)); err != nil {
+	mode, err := value(C.goflat_relax())
+	if err != nil {
 		return err
 	}
-	err := f()
-	if failed := check(C.goflat_exchange_capture_mode(&mode)); err == nil {
+	err = f()
+	if failed := check(C.goflat_unrelax(C.uintptr_t(mode))); err == nil {
 		return failed
 	}
 	return err

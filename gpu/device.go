@@ -23,6 +23,8 @@ type device struct {
 	ordinal int
 	loading sync.Mutex
 	loaded  atomic.Pointer[loaded]
+	// permuter is of the same kind, from the first permutation on.
+	permuter atomic.Pointer[permuter]
 }
 
 // loaded is a device in use. It does not change.
@@ -46,6 +48,15 @@ var devices = sync.OnceValues(func() ([]device, error) {
 // use returns a device ready for launches; the first call loads it. An error is not
 // kept: the next call tries again.
 func use(ordinal int) (*loaded, error) {
+	d, err := find(ordinal)
+	if err != nil {
+		return nil, err
+	}
+	return d.use()
+}
+
+// find returns a device of this process.
+func find(ordinal int) (*device, error) {
 	all, err := devices()
 	if err != nil {
 		return nil, err
@@ -56,7 +67,7 @@ func use(ordinal int) (*loaded, error) {
 			Advice: fmt.Sprintf("use one of the %d that this process sees", len(all)),
 		}
 	}
-	return all[ordinal].use()
+	return &all[ordinal], nil
 }
 
 func (d *device) use() (*loaded, error) {

@@ -11,6 +11,8 @@ var (
 	ErrNoDevice = errors.New("no usable CUDA device")
 	// ErrOutOfMemory: the device's memory does not suffice. Free some, try again.
 	ErrOutOfMemory = errors.New("out of CUDA memory")
+	// ErrCapturing: this cannot become part of a CUDA graph. Copy instead.
+	ErrCapturing = errors.New("the stream is being captured")
 )
 
 // UnavailableError is why CUDA cannot be used in this process. It matches

@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"fmt"
 	"runtime"
 
 	"gorgonia.org/cu"
@@ -61,7 +62,53 @@ func Loaded(ordinal int) bool {
 func Unload(ordinal int) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if all, err := devices(); err == nil && all[ordinal].loaded.Load() != nil {
-		all[ordinal].loaded.Swap(nil).unload()
+	d, err := find(ordinal)
+	if err != nil {
+		return
 	}
+	if p := d.permuter.Swap(nil); p != nil {
+		p.unload()
+	}
+	if l := d.loaded.Swap(nil); l != nil {
+		l.unload()
+	}
+}
+
+// PermuteBy is Permute by a kernel of that name, for those that fit.
+func PermuteBy(kernel string, device int, stream uintptr, p *flatten.Permutation) error {
+	on, err := usePermuter(device)
+	if err != nil {
+		return err
+	}
+	for k := range launch.NumPermuteKernels {
+		if k.String() == kernel {
+			return on.permute(stream, p, k)
+		}
+	}
+	return fmt.Errorf("no kernel %s", kernel)
+}
+
+// PermuteReference is Permute by permute_byte of permute.cu.
+func PermuteReference(device int, stream uintptr, p *flatten.Permutation) error {
+	on, err := usePermuter(device)
+	if err != nil {
+		return err
+	}
+	f, err := on.module.Function("permute_byte")
+	if err != nil {
+		return err
+	}
+	reference := *on
+	reference.resident = [launch.NumPermuteKernels]uint32{} // no barrier
+	for k := range reference.functions {
+		reference.functions[k][launch.TableFar] = functionHandle(f)
+	}
+	c := takePermuteCall()
+	defer c.putBack()
+	c.on, c.stream = &reference, stream
+	c.options = launch.PermuteOptions{Resident: &reference.resident, Kernel: launch.Permute1, Far: true}
+	if !c.tables.Plan(p, &c.options) {
+		return nil
+	}
+	return c.run()
 }

@@ -13,6 +13,12 @@ typedef struct {
 	const char *call; // static
 } goflat_status;
 
+// goflat_answer is a number, with the status of the call that gave it.
+typedef struct {
+	goflat_status status;
+	uintptr_t value;
+} goflat_answer;
+
 // Handles travel as integers: the reserved streams 1 and 2 are no addresses, and Go
 // must not see them as pointers.
 
@@ -33,8 +39,9 @@ goflat_status goflat_leave(goflat_scope scope);
 // grid. The driver copies the parameter before it returns.
 goflat_status goflat_launch(uintptr_t function, uint32_t blocks, uint32_t threads, uintptr_t stream, const void *parameter);
 
-// goflat_exchange_capture_mode sets how this thread's calls treat stream captures
-// under way, and *mode to how they did before.
-goflat_status goflat_exchange_capture_mode(int *mode);
+// goflat_relax lets this thread make calls that captures under way in other threads
+// would forbid, and gives the mode to undo it with.
+goflat_answer goflat_relax(void);
+goflat_status goflat_unrelax(uintptr_t mode);
 
 #endif

@@ -14,3 +14,9 @@ import (
 func contextHandle(c cu.CUContext) uintptr { return *(*uintptr)(unsafe.Pointer(&c)) }
 
 func functionHandle(f cu.Function) uintptr { return *(*uintptr)(unsafe.Pointer(&f)) }
+
+// hostWords returns memory of cuMemHostAlloc, which Go does not manage. It stays valid until it
+// is freed.
+func hostWords(address uintptr, n int) []uint32 {
+	return unsafe.Slice(*(**uint32)(unsafe.Pointer(&address)), n)
+}

@@ -110,12 +110,14 @@ func (t *table) addStrided(s *runs) {
 	t.plain, t.srcEnd = 0, 0
 }
 
+func (t *table) putDivisor(at int, d uint32) { putDivisor(t.words[at:at+2], d) }
+
 // putDivisor writes the factor and the shift by which a kernel divides by d:
 // n/d == (high(n*factor) + n) >> shift for every n below 2^31. See table.cuh.
-func (t *table) putDivisor(at int, d uint32) {
+func putDivisor(words []uint32, d uint32) {
 	shift := bits.Len32(d - 1)
 	factor := (uint64(1)<<shift-uint64(d))<<32/uint64(d) + 1
-	t.words[at], t.words[at+1] = uint32(factor), uint32(shift)
+	words[0], words[1] = uint32(factor), uint32(shift)
 }
 
 // close writes the header.

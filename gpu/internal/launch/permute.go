@@ -1,0 +1,317 @@
+package launch
+
+import (
+	"math/bits"
+
+	"github.com/goflat/goflat/flatten"
+)
+
+// A PermuteKernel is a set of entry points of gpu/kernels/permute.cu that differ only
+// in where their table is.
+type PermuteKernel uint8
+
+// The kernels by the vectors that they move. NoPermuteKernel leaves the choice to
+// [Permute.Plan].
+const (
+	Permute1 PermuteKernel = iota
+	Permute2
+	Permute4
+	Permute8
+	Permute16
+	firstVariant
+	NumPermuteKernels = firstVariant + PermuteKernel(numVariants)
+	NoPermuteKernel   = NumPermuteKernels
+)
+
+var permuteKernels = [NumPermuteKernels]struct {
+	name    string
+	vector  int64  // bytes
+	threads uint32 // a block
+}{
+	{"permute_1", 1, 1024},
+	{"permute_2", 2, 1024},
+	{"permute_4", 4, 1024},
+	{"permute_8", 8, 1024},
+	{"permute_16", 16, 1024},
+	// Vectors of 16 bytes with threads x blocks a multiprocessor x loads ahead.
+	{"permute_16_1024x2x1", 16, 1024},
+	{"permute_16_512x4x1", 16, 512},
+	{"permute_16_512x4x2", 16, 512},
+	{"permute_16_512x3x2", 16, 512},
+	{"permute_16_512x3x4", 16, 512},
+	{"permute_16_512x2x4", 16, 512},
+	{"permute_16_512x2x8", 16, 512},
+	{"permute_16_256x8x1", 16, 256},
+	{"permute_16_256x8x2", 16, 256},
+	{"permute_16_1024x1x4", 16, 1024},
+}
+
+const numVariants = 10
+
+// String is the kernel's name in the module, without the table.
+func (k PermuteKernel) String() string { return permuteKernels[k].name }
+
+// Threads is the number of threads of a block.
+func (k PermuteKernel) Threads() uint32 { return permuteKernels[k].threads }
+
+// TablePlace is where a permutation's table lies.
+type TablePlace uint8
+
+// In the parameters, of either size, or in device memory.
+const (
+	Table4K TablePlace = iota
+	Table32K
+	TableFar
+	NumTablePlaces
+)
+
+var tablePlaces = [NumTablePlaces]struct {
+	suffix string
+	words  int // of the parameters
+}{{"_4k", 4096 / 4}, {"_32k", 32760 / 4}, {"_far", headWords}}
+
+// Suffix is what a kernel's name ends in.
+func (p TablePlace) Suffix() string { return tablePlaces[p].suffix }
+
+// The words of a PermuteHead, see gpu/kernels/permute.cu.
+const (
+	originWord      = 0
+	barrierWord     = 2
+	tableWord       = 4
+	grainWord       = 6
+	columnsWord     = 7
+	columnsDivisor  = 8
+	groupsWord      = 10
+	firstGroupWord  = 11
+	positionsWord   = 12
+	closedWord      = 13
+	shareWord       = 14
+	restWord        = 15
+	headWords       = 16
+	endBit          = 1 << 31
+	noHead          = 1<<32 - 1
+	maxGroups       = 16384         // what flatten.Permutation.TableBytes counts on
+	maxItems        = 1<<31 - 1<<16 // threads of a launch that have something to do
+	wholeChainSteps = 8
+)
+
+// A Permute writes the launches of a permutation. It is meant to be used again; it must
+// not be used by two goroutines at once. Call Plan, then Write if the table is far, then
+// Launches.
+type Permute struct {
+	p          *flatten.Permutation
+	kernel     PermuteKernel
+	place      TablePlace
+	cut        bool   // groups are cut anywhere, and there is a barrier
+	positions  uint32 // of chains that move something
+	closed     uint32 // of these, in closed chains
+	groups     uint32
+	columns    int64 // vectors of a unit
+	parameters [32760 / 4]uint32
+	out        PermuteLaunch
+}
+
+// PermuteOptions is what Plan needs to know of the device.
+type PermuteOptions struct {
+	// Resident is how many blocks of each kernel the device runs at once; 0 where it
+	// has no cooperative launches.
+	Resident *[NumPermuteKernels]uint32
+	// Kernel to use; NoPermuteKernel for the best. It must fit the permutation.
+	Kernel PermuteKernel
+	// Far keeps the table out of the parameters.
+	Far bool
+}
+
+// A PermuteLaunch is one kernel launch: a grid of Blocks blocks of Kernel.Threads()
+// threads in one dimension, with Parameters as the only parameter.
+type PermuteLaunch struct {
+	Kernel      PermuteKernel
+	Place       TablePlace
+	Blocks      uint32
+	Cooperative bool
+	Parameters  []uint32 // valid until the function it was given to returns
+}
+
+// Plan decides how to run a permutation. It returns false if nothing moves.
+func (r *Permute) Plan(p *flatten.Permutation, o *PermuteOptions) bool {
+	chains, longest := r.count(p)
+	if chains == 0 {
+		return false
+	}
+	r.p, r.kernel = p, o.Kernel
+	if r.kernel == NoPermuteKernel {
+		r.kernel = kernelFor(p)
+	}
+	r.columns = p.Unit / permuteKernels[r.kernel].vector
+	r.cutInto(chains, longest, int64(o.Resident[r.kernel])*int64(r.kernel.Threads()))
+	r.place = TableFar
+	for place := Table4K; place < TableFar && !o.Far; place++ {
+		if headWords+r.TableWords() <= tablePlaces[place].words {
+			r.place = place
+			break
+		}
+	}
+	return true
+}
+
+// Forget drops the permutation.
+func (r *Permute) Forget() { r.p = nil }
+
+// count sets positions and closed and returns how many chains there are of more than one
+// position, which are those that move something, and the longest one's positions.
+func (r *Permute) count(p *flatten.Permutation) (chains int, longest int64) {
+	var all, closed, start int32
+	for i, end := range p.Ends {
+		n := end - start
+		start = end
+		if n < 2 {
+			continue
+		}
+		chains++
+		longest = max(longest, int64(n))
+		all += n
+		if p.Closed[i] {
+			closed += n
+		}
+	}
+	r.positions, r.closed = uint32(all), uint32(closed)
+	return chains, longest
+}
+
+// kernelFor returns the kernel of the largest vectors that all units consist of.
+func kernelFor(p *flatten.Permutation) PermuteKernel {
+	return Permute1 + PermuteKernel(min(bits.TrailingZeros64(uint64(p.Unit)|p.Origin|uint64(p.Grain)), 4))
+}
+
+// cutInto decides between the two kinds of groups. Whole chains need no barrier, but a
+// long chain keeps its threads busy when all others are done: it may take a quarter of
+// what each of the resident threads has to do.
+func (r *Permute) cutInto(chains int, longest, resident int64) {
+	most := min(resident/r.columns, int64(r.positions/2), maxGroups)
+	perThread := int64(r.positions) * r.columns / max(resident, 1)
+	r.cut = most >= 2 && longest > max(wholeChainSteps, perThread/4)
+	if r.cut {
+		r.groups = uint32(most)
+		return
+	}
+	r.groups = uint32(min(chains, maxGroups))
+}
+
+// TableWords is the length of the table.
+func (r *Permute) TableWords() int { return int(r.positions + r.groups) }
+
+// Far reports whether the table has to lie in device memory.
+func (r *Permute) Far() bool { return r.place == TableFar }
+
+// Barrier reports whether the launch needs a zero word in device memory.
+func (r *Permute) Barrier() bool { return r.cut }
+
+// Launches calls launch for every launch and returns its first error, after which it
+// calls it no more. barrier is the address of the word where [Permute.Barrier] is true,
+// table that of the table where [Permute.Far] is.
+func (r *Permute) Launches(barrier, table uint64, launch func(*PermuteLaunch) error) error {
+	if !r.cut {
+		barrier = 0
+	}
+	if r.place == TableFar {
+		r.put64(tableWord, table)
+	} else {
+		r.put64(tableWord, 0)
+		r.Write(r.parameters[headWords:][:r.TableWords()])
+	}
+	r.put64(barrierWord, barrier)
+	h := &r.parameters
+	h[grainWord], h[groupsWord], h[positionsWord], h[closedWord] = uint32(r.p.Grain), r.groups, r.positions, r.closed
+	h[shareWord], h[restWord] = r.positions/r.groups, r.positions%r.groups
+	r.out = PermuteLaunch{
+		Kernel: r.kernel, Place: r.place, Cooperative: r.cut,
+		Parameters: r.parameters[:tablePlaces[r.place].words],
+	}
+	for from := int64(0); from < r.columns; from += maxItems {
+		if err := r.launchColumns(from, min(r.columns-from, maxItems), launch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// launchColumns launches a range of columns, in as many launches as the groups need.
+func (r *Permute) launchColumns(from, n int64, launch func(*PermuteLaunch) error) error {
+	r.put64(originWord, r.p.Origin+uint64(from*permuteKernels[r.kernel].vector))
+	r.parameters[columnsWord] = uint32(n)
+	putDivisor(r.parameters[columnsDivisor:], uint32(n))
+	atOnce := uint32(min(maxItems/n, maxGroups))
+	threads := int64(r.kernel.Threads())
+	for first := uint32(0); first < r.groups; first += atOnce {
+		r.parameters[firstGroupWord] = first
+		r.out.Blocks = uint32((n*int64(min(atOnce, r.groups-first)) + threads - 1) / threads)
+		if err := launch(&r.out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Permute) put64(at int, v uint64) {
+	r.parameters[at], r.parameters[at+1] = uint32(v), uint32(v>>32)
+}
+
+// Write writes the table: closed chains, then paths, then the groups.
+func (r *Permute) Write(table []uint32) {
+	w := permuteWriter{r: r, table: table}
+	w.chains(true)
+	w.chains(false)
+	for w.group < r.groups { // only of whole chains: these are empty
+		w.next(r.positions)
+	}
+}
+
+// A permuteWriter has written the positions below at, and the groups below group.
+type permuteWriter struct {
+	r         *Permute
+	table     []uint32
+	at, group uint32
+}
+
+// chains writes all closed chains, or all paths.
+func (w *permuteWriter) chains(closed bool) {
+	p := w.r.p
+	start := int32(0)
+	for i, end := range p.Ends {
+		if n := end - start; n >= 2 && p.Closed[i] == closed {
+			copy(w.table[w.at:], p.Pos[start:end])
+			w.table[w.at+uint32(n)-1] |= endBit
+			w.groups(w.at, w.at+uint32(n), closed)
+			w.at += uint32(n)
+		}
+		start = end
+	}
+}
+
+// groups writes the words of the groups that begin in a chain or, if groups are whole
+// chains, with it.
+func (w *permuteWriter) groups(start, end uint32, closed bool) {
+	if !w.r.cut {
+		for w.group < w.r.groups && w.r.bound(w.group) <= start {
+			w.next(start)
+		}
+		return
+	}
+	for w.group < w.r.groups && w.r.bound(w.group) < end {
+		head := uint32(noHead)
+		if closed && end <= w.r.bound(w.group+1) {
+			head = start
+		}
+		w.next(head)
+	}
+}
+
+func (w *permuteWriter) next(v uint32) {
+	w.table[w.r.positions+w.group] = v
+	w.group++
+}
+
+// bound is where a group begins if all have the same number of positions, up to one.
+func (r *Permute) bound(group uint32) uint32 {
+	return group*(r.positions/r.groups) + min(group, r.positions%r.groups)
+}
