@@ -1,7 +1,6 @@
 package gpu
 
 import (
-	"fmt"
 	"runtime"
 
 	"gorgonia.org/cu"
@@ -80,12 +79,51 @@ func PermuteBy(kernel string, device int, stream uintptr, p *flatten.Permutation
 	if err != nil {
 		return err
 	}
-	for k := range launch.NumPermuteKernels {
-		if k.String() == kernel {
-			return on.permute(stream, p, k)
+	return on.permute(stream, p, kernelNamed(kernel))
+}
+
+// kernelNamed returns the kernel of a name, or NoPermuteKernel.
+func kernelNamed(name string) launch.PermuteKernel {
+	k := launch.Permute1
+	for k < launch.NumPermuteKernels && k.String() != name {
+		k++
+	}
+	return k
+}
+
+// PreparePermute uploads the tables of a permutation once and returns what does the
+// rest. Without a barrier all chains are whole.
+func PreparePermute(kernel string, barrier bool, device int, stream uintptr, p *flatten.Permutation) (launched func() error, done func() error, err error) {
+	on, err := usePermuter(device)
+	if err != nil {
+		return nil, nil, err
+	}
+	c := new(permuteCall)
+	c.launch = c.enqueueLaunch
+	c.on, c.stream = on, stream
+	c.options = launch.PermuteOptions{Resident: &on.resident, Kernel: kernelNamed(kernel)}
+	if !barrier {
+		c.options.Resident = new([launch.NumPermuteKernels]uint32)
+	}
+	c.tables.Plan(p, &c.options)
+	memory, err := on.memory.takeDevice(c.bytes(), stream)
+	if err != nil {
+		return nil, nil, err
+	}
+	if c.tables.Far() {
+		if err := c.upload(memory); err != nil {
+			return nil, nil, err
 		}
 	}
-	return fmt.Errorf("no kernel %s", kernel)
+	launched = func() error {
+		if c.tables.Barrier() {
+			if err := c.reset(memory); err != nil {
+				return err
+			}
+		}
+		return c.tables.Launches(uint64(memory.address), uint64(memory.address)+tableOffset, c.launch)
+	}
+	return launched, func() error { return on.memory.giveBack(&on.memory.device, memory, stream) }, nil
 }
 
 // PermuteReference is Permute by permute_byte of permute.cu.

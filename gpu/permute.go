@@ -135,18 +135,33 @@ func (c *permuteCall) bytes() int64 {
 
 // launchWith prepares device memory and launches.
 func (c *permuteCall) launchWith(p *piece) error {
+	prepare := c.reset
 	if c.tables.Far() {
-		if err := c.upload(p); err != nil {
-			return fmt.Errorf("upload tables (%d bytes): %w", c.bytes(), err)
-		}
-	} else if err := check(C.goflat_zero_word(C.uintptr_t(p.address), C.uintptr_t(c.stream))); err != nil {
-		return fmt.Errorf("reset barrier: %w", err)
+		prepare = c.upload
+	}
+	if err := prepare(p); err != nil {
+		return err
 	}
 	return c.tables.Launches(uint64(p.address), uint64(p.address)+tableOffset, c.launch)
 }
 
+// reset zeroes the barrier's word.
+func (c *permuteCall) reset(p *piece) error {
+	if err := check(C.goflat_zero_word(C.uintptr_t(p.address), C.uintptr_t(c.stream))); err != nil {
+		return fmt.Errorf("reset barrier: %w", err)
+	}
+	return nil
+}
+
 // upload copies a zero word and the table.
-func (c *permuteCall) upload(to *piece) error {
+func (c *permuteCall) upload(p *piece) error {
+	if err := c.copyTable(p); err != nil {
+		return fmt.Errorf("upload table (%d bytes): %w", c.bytes(), err)
+	}
+	return nil
+}
+
+func (c *permuteCall) copyTable(to *piece) error {
 	memory := c.on.memory
 	from, err := memory.takePinned(c.bytes())
 	if err != nil {

@@ -156,6 +156,16 @@ func conformPermute(t *testing.T, device int, permute permuter) {
 		try(t, newShuffle(r, 200_000, 0, 8, 3, 0))
 		try(t, newShuffle(r, 70_001, 0, 8, 8, 3))
 	})
+	if !onFake {
+		t.Run("large", func(t *testing.T) {
+			try(t, newShuffle(r, 50176, 0, 780, 780, 0))
+			try(t, newShuffle(r, 2048, 0, 50_000, 40_000, 0))
+			try(t, newShuffle(r, 12545, 0, 1800, 1800, 1))
+			try(t, newShuffle(r, 16, 0, 2_000_000, 1_000_000, 0))
+			try(t, newShuffle(r, 10_000_000, 0, 12, 3, 0))
+			try(t, newShuffle(r, 3_000_000, 16, 30, 30, 0))
+		})
+	}
 	t.Run("nothing", func(t *testing.T) {
 		s := newShuffle(r, 16, 0, 10, 1, 0)
 		try(t, s)

@@ -1,5 +1,5 @@
 // Package cudatest has the driver calls that only tests make and that gorgonia.org/cu
-// lacks: stream capture and graphs. Test files themselves cannot use cgo.
+// lacks or does not take a plain stream for: capture, graphs, times. Test files themselves cannot use cgo.
 //
 // A context must be current on the calling thread. Errors are the CUresult.
 package cudatest
@@ -40,6 +40,36 @@ package cudatest
 // static CUresult launch(uintptr_t exec, uintptr_t stream)
 // {
 // 	return cuGraphLaunch((CUgraphExec)exec, (CUstream)stream);
+// }
+//
+// static CUresult create_clock(uintptr_t events[2])
+// {
+// 	CUresult code = cuEventCreate((CUevent *)&events[0], CU_EVENT_DEFAULT);
+// 	return code != CUDA_SUCCESS ? code : cuEventCreate((CUevent *)&events[1], CU_EVENT_DEFAULT);
+// }
+//
+// static CUresult destroy_clock(uintptr_t events[2])
+// {
+// 	CUresult code = cuEventDestroy((CUevent)events[0]);
+// 	return code != CUDA_SUCCESS ? code : cuEventDestroy((CUevent)events[1]);
+// }
+//
+// static CUresult record(uintptr_t event, uintptr_t stream) { return cuEventRecord((CUevent)event, (CUstream)stream); }
+//
+// static CUresult elapsed(uintptr_t events[2], float *milliseconds)
+// {
+// 	CUresult code = cuEventSynchronize((CUevent)events[1]);
+// 	return code != CUDA_SUCCESS ? code : cuEventElapsedTime(milliseconds, (CUevent)events[0], (CUevent)events[1]);
+// }
+//
+// static CUresult fill(uintptr_t to, size_t bytes, uintptr_t stream)
+// {
+// 	return cuMemsetD32Async((CUdeviceptr)to, 0, bytes / 4, (CUstream)stream);
+// }
+//
+// static CUresult copy(uintptr_t to, uintptr_t from, size_t bytes, uintptr_t stream)
+// {
+// 	return cuMemcpyDtoDAsync((CUdeviceptr)to, (CUdeviceptr)from, bytes, (CUstream)stream);
 // }
 //
 // static CUresult destroy_exec(uintptr_t exec) { return cuGraphExecDestroy((CUgraphExec)exec); }
@@ -90,3 +120,38 @@ func (g Graph) Launch(stream uintptr) error { return check(C.launch(g.exec, C.ui
 
 // Destroy destroys the graph.
 func (g Graph) Destroy() error { return check(C.destroy_exec(g.exec)) }
+
+// A Clock measures the time between two points of a stream.
+type Clock struct{ events [2]C.uintptr_t }
+
+// NewClock returns a clock.
+func NewClock() (*Clock, error) {
+	c := new(Clock)
+	return c, check(C.create_clock(&c.events[0]))
+}
+
+// Start marks the first point.
+func (c *Clock) Start(stream uintptr) error { return check(C.record(c.events[0], C.uintptr_t(stream))) }
+
+// Stop marks the second point.
+func (c *Clock) Stop(stream uintptr) error { return check(C.record(c.events[1], C.uintptr_t(stream))) }
+
+// Microseconds waits for the second point and returns the time between them.
+func (c *Clock) Microseconds() (float64, error) {
+	var milliseconds C.float
+	err := check(C.elapsed(&c.events[0], &milliseconds))
+	return float64(milliseconds) * 1000, err
+}
+
+// Destroy destroys the clock.
+func (c *Clock) Destroy() error { return check(C.destroy_clock(&c.events[0])) }
+
+// Fill enqueues zeros.
+func Fill(to uintptr, bytes int64, stream uintptr) error {
+	return check(C.fill(C.uintptr_t(to), C.size_t(bytes), C.uintptr_t(stream)))
+}
+
+// Copy enqueues a copy on the device.
+func Copy(to, from uintptr, bytes int64, stream uintptr) error {
+	return check(C.copy(C.uintptr_t(to), C.uintptr_t(from), C.size_t(bytes), C.uintptr_t(stream)))
+}
