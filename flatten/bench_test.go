@@ -2,6 +2,7 @@ package flatten
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"testing"
 )
 
@@ -139,4 +140,70 @@ func BenchmarkBuildStrided(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(entries)), "ns/entry")
+}
+
+// collected lays out contiguous entries key by key in one range, as an allocator
+// that rounds sizes up to round bytes does, with room behind them.
+func collected(l *Layout, round, room uint64) (places []Place, blocks []Block) {
+	at := uint64(1 << 40)
+	for e, rows := range l.Rows {
+		n := rows * l.RowBytes()
+		end := at + (uint64(n)+round-1)/round*round
+		places = append(places, Place{at, e})
+		blocks = append(blocks, Block{Lo: at, Hi: end, Bytes: n})
+		at = end
+	}
+	return places, append(blocks, Block{Lo: at, Hi: at + room})
+}
+
+// ragged is the layout of entries of 1 to 2*rows rows.
+func ragged(keys, batches int, rows int64, rowShape ...int64) *Layout {
+	l := uniform(keys, batches, rows, rowShape...)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for e := range l.Rows {
+		l.Rows[e] = 1 + rng.Int64N(2*rows)
+	}
+	return l
+}
+
+func BenchmarkPlanInPlace(b *testing.B) {
+	for _, bb := range []struct {
+		name  string
+		l     *Layout
+		round uint64
+		room  uint64
+	}{
+		{"seed", uniform(4, 4, 50, 256, 7, 7), 512, 0},
+		{"64x32rows", uniform(64, 32, 8, 16), 512, 0},
+		{"64x32ragged", ragged(64, 32, 8, 512), 1, 0},
+		{"64x32collected", ragged(64, 32, 8, 260), 512, 0},
+		{"64x32room", ragged(64, 32, 8, 260), 512, 1 << 30},
+		{"64x32spilled", ragged(64, 32, 8, 260), 1 << 20, 0},
+		{"101krows", ragged(64, 32, 49, 512), 1, 0},
+		{"collected", ragged(4, 8, 100, 256, 7, 7), 512, 0},
+	} {
+		b.Run(bb.name, func(b *testing.B) {
+			places, blocks := collected(bb.l, bb.round, bb.room)
+			if bb.name == "64x32spilled" {
+				for i := range blocks {
+					blocks[i].Range = i
+				}
+			}
+			b.ReportAllocs()
+			var p *InPlace
+			var err error
+			for b.Loop() {
+				if p, err = PlanInPlace(bb.l, nil, places, blocks, Options{Cooperative: true, ScratchBytes: DefaultScratchBytes}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			var rows int64
+			for _, n := range bb.l.Rows {
+				rows += n
+			}
+			b.ReportMetric(float64(rows), "rows")
+			b.ReportMetric(float64(len(p.Steps)), "steps")
+			b.ReportMetric(float64(p.Growth), "growth")
+		})
+	}
 }

@@ -216,8 +216,37 @@ func (d *decoder) memoryJob() *memoryJob {
 	case 1:
 		m.o.TableLimit = int64(d.below(64))
 	}
+	if d.below(6) == 1 {
+		d.stride(m)
+	}
 	d.allocate(m)
 	return m
+}
+
+// stride gives the job entries, some of them with strides.
+func (d *decoder) stride(m *memoryJob) {
+	l := m.layout
+	m.entries = make([]Entry, len(l.Rows))
+	for e := range m.entries {
+		v := View{Shape: l.EntryShape(e/l.Batches, e%l.Batches)}
+		switch d.below(4) {
+		case 0:
+			v.Strides = make([]int64, len(v.Shape))
+			step := l.DType.ElemBytes()
+			for i := range v.Strides { // column by column, with gaps, perhaps backwards or expanded
+				v.Strides[i] = step * int64([]int{1, -1, 2, 0}[d.below(4)])
+				step *= max(v.Shape[i], 1) * 2
+			}
+		case 1:
+			v.Strides = make([]int64, len(v.Shape))
+			step := l.DType.ElemBytes()
+			for i := len(v.Shape) - 1; i >= 0; i-- {
+				v.Strides[i] = step
+				step *= v.Shape[i]
+			}
+		}
+		m.entries[e] = Entry{View: v, DType: l.DType}
+	}
 }
 
 // allocate lays the entries out as allocators do: each in a block of its own or
@@ -235,6 +264,9 @@ func (d *decoder) allocate(m *memoryJob) {
 			m.places[e] = Place{at, -1}
 			at += n
 			at = (at + round - 1) / round * round
+			continue
+		case shared == 1 && d.below(16) == 0 && last >= 0 && m.blocks[last].Hi-m.blocks[last].Lo >= n:
+			m.places[e] = Place{m.blocks[last].Hi - n, last} // on top of others
 			continue
 		case shared > 1 && d.below(4) > 0 && last >= 0 && m.blocks[last].Hi == at:
 			m.blocks[last].Hi += n

@@ -12,45 +12,101 @@ type way struct {
 	pl      *placement
 	steps   []Step
 	scratch int64
-	early   []bool // per batch: spilled before the steps, for they overwrite its entries
+	early   []bool // per batch: spilled before the steps, for they overwrite its entries; nil for none
+	needs   []bool // per block: used as free room by the steps, so not given back before them; nil for none
 }
 
 // plan chooses how to do the job. Ways on which every output lies in the entries'
-// memory come first, by what they cost: nothing moves; one Gather into free room;
-// one permutation of rows; pages through free room; one permutation of smaller
-// units. Only then outputs are spilled.
+// memory come first, by what they cost: hardly anything moves; one Gather into
+// free room; one permutation of rows; pages through free room; one permutation of
+// smaller units. Only then outputs are spilled, or there is scratch.
 func (j *inPlaceJob) plan() *InPlace {
 	if j.o.NoAdopt || len(j.own) == 0 {
 		return j.stream()
 	}
-	g := j.newGrid()
-	row := j.blockRowBytes()
-	ways := []func() *way{
-		func() *way { return j.permuteWay(g, row) },
-		j.freshWay,
-		func() *way { return j.permuteWay(g, 1) },
-	}
-	for _, w := range ways {
-		if w := w(); w != nil && !j.allocates(w.pl) {
-			return j.assembleWay(w)
+	c := j.choices()
+	for _, try := range []func() *way{c.few, c.fresh, c.rows, c.pages, c.units} {
+		if w := try(); w != nil && !j.allocates(w.pl) {
+			return j.assemble(w)
 		}
 	}
 	best := j.stream()
-	for _, w := range ways {
-		if w := w(); w != nil {
-			best = better(best, j.assembleWay(w))
+	for _, try := range []func() *way{c.fresh, c.rows, c.pages, c.units, c.pagesWithScratch} {
+		if w := try(); w != nil {
+			best = better(best, j.assemble(w))
 		}
 	}
 	return best
 }
 
-// stream is the plan that spills every output.
-func (j *inPlaceJob) stream() *InPlace {
-	return j.assemble(j.spilled(), nil, 0, nil)
+// choices are the ways to do a job.
+type choices struct {
+	*inPlaceJob
+	grid   *grid
+	onGrid *placement // the outputs packed on the grid
+	packed *placement // the outputs packed anywhere, once it is needed
 }
 
-func (j *inPlaceJob) assembleWay(w *way) *InPlace {
-	return j.assemble(w.pl, w.steps, w.scratch, w.early)
+func (j *inPlaceJob) choices() *choices {
+	g := j.newGrid()
+	return &choices{inPlaceJob: j, grid: g, onGrid: j.packOn(g.bin)}
+}
+
+// few is rows, if half of the bytes can stay.
+func (c *choices) few() *way {
+	if c.movedBytes(c.onGrid) > c.l.Bytes()/2 {
+		return nil
+	}
+	return c.rows()
+}
+
+// rows is one permutation of whole rows.
+func (c *choices) rows() *way {
+	if c.grid.unit < c.blockRowBytes() {
+		return nil
+	}
+	return c.units()
+}
+
+// units is one permutation of the largest units that all starts allow.
+func (c *choices) units() *way {
+	p, ok := c.permutation(c.onGrid, c.grid.unit, c.tableLimit())
+	if !ok {
+		return nil
+	}
+	w := &way{pl: c.onGrid, early: c.overwritten(c.onGrid)}
+	if p != nil {
+		w.steps = []Step{{Kind: Permute, Perm: p}}
+	}
+	return w
+}
+
+// pages moves pages through free room.
+func (c *choices) pages() *way {
+	return c.pagesWay(c.anywhere(), 0)
+}
+
+// pagesWithScratch moves pages through free room and scratch: an eighth of the
+// job, or what is allowed.
+func (c *choices) pagesWithScratch() *way {
+	scratch := min(c.o.ScratchBytes, max(c.l.Bytes()/8, 64*leastPage))
+	if scratch < leastPage {
+		return nil
+	}
+	return c.pagesWay(c.anywhere(), scratch)
+}
+
+// anywhere is the outputs packed without regard to a grid.
+func (c *choices) anywhere() *placement {
+	if c.packed == nil {
+		c.packed = c.packOn(anywhere)
+	}
+	return c.packed
+}
+
+// stream is the plan that spills every output.
+func (j *inPlaceJob) stream() *InPlace {
+	return j.assemble(&way{pl: j.spilled()})
 }
 
 // better is the plan that grows less, or else moves fewer rows.
@@ -59,23 +115,6 @@ func better(p, q *InPlace) *InPlace {
 		return q
 	}
 	return p
-}
-
-// permuteWay is one permutation on the grid, of units of row bytes or more.
-func (j *inPlaceJob) permuteWay(g *grid, row int64) *way {
-	if g.unit < row {
-		return nil
-	}
-	pl := j.packOn(g.bin)
-	p, ok := j.permutation(pl, g.unit, j.tableLimit())
-	if !ok {
-		return nil
-	}
-	w := &way{pl: pl, early: j.overwritten(pl)}
-	if p != nil {
-		w.steps = []Step{{Kind: Permute, Perm: p}}
-	}
-	return w
 }
 
 // tableLimit is the most table bytes of a permutation: none where there can be no
@@ -90,8 +129,8 @@ func (j *inPlaceJob) tableLimit() int64 {
 	return defaultTableLimit(j.l.Bytes())
 }
 
-// freshWay gathers outputs into room where no entry lies.
-func (j *inPlaceJob) freshWay() *way {
+// fresh gathers outputs into room where no entry lies.
+func (j *inPlaceJob) fresh() *way {
 	entries := make([]stretch, len(j.own))
 	for i, e := range j.own {
 		entries[i].lo, entries[i].hi = j.extent(e)
@@ -120,7 +159,7 @@ func (j *inPlaceJob) ownMoves(pl *placement) []Move {
 	var moves []Move
 	for i := range j.move.Segments {
 		if s := &j.move.Segments[i]; pl.in[s.Batch] && j.ownEntry[s.Entry] {
-			moves = j.appendMove(moves, pl.spot(s.Batch), s)
+			moves = j.appendSegment(moves, pl.spot(s.Batch), s)
 		}
 	}
 	return moves

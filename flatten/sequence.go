@@ -12,25 +12,28 @@ type sequence struct {
 	*InPlace
 	pl      *placement
 	kept    []bool // per block: an output keeps it
+	needed  []bool // per block: as free room for what comes; nil for none
 	unread  []int  // per block: entries with bytes that have not been read
+	freed   []bool // per block: it has been given back
 	pending []int  // blocks to give back
 }
 
-// assemble makes the plan of a placement. inside are the steps that bring the
-// entries' own memory into place, and early the spilled outputs that must be
-// complete before them, for their entries are overwritten.
-func (j *inPlaceJob) assemble(pl *placement, inside []Step, scratch int64, early []bool) *InPlace {
-	s := j.newSequence(pl)
-	first, late := j.spillOrder(pl, s.kept, early)
-	for i := range j.blocks {
-		s.release(i)
-	}
+// assemble makes the plan of a way.
+func (j *inPlaceJob) assemble(w *way) *InPlace {
+	s := j.newSequence(w.pl)
+	first, late := j.spillOrder(w.pl, s.kept, w.early)
+	s.needed = w.needs
+	s.releaseAll()
 	s.flush()
 	s.spillAll(first)
-	s.Scratch = scratch
-	s.Steps = append(s.Steps, inside...)
+	s.Scratch = w.scratch
+	s.Steps = append(s.Steps, w.steps...)
 	s.copyForeign()
 	s.readInPlace()
+	if s.needed != nil {
+		s.needed, s.pending = nil, nil
+		s.releaseAll()
+	}
 	s.flush()
 	s.spillAll(late)
 	s.finish()
@@ -46,7 +49,7 @@ func (j *inPlaceJob) newSequence(pl *placement) *sequence {
 	}
 	s := &sequence{inPlaceJob: j, InPlace: p, pl: pl}
 	p.Under, s.kept = j.under(pl)
-	s.unread = make([]int, len(j.blocks))
+	s.unread, s.freed = make([]int, len(j.blocks)), make([]bool, len(j.blocks))
 	for e, at := range j.places {
 		if at.Block >= 0 && j.span[e] > 0 {
 			s.unread[at.Block]++
@@ -65,8 +68,16 @@ func (s *sequence) read(e int) {
 
 // release puts a block on the list of those to give back, if nothing needs it.
 func (s *sequence) release(i int) {
-	if s.unread[i] == 0 && !s.kept[i] && !s.freeRoom[i] {
+	needed := s.needed != nil && s.needed[i]
+	if s.unread[i] == 0 && !s.kept[i] && !s.freeRoom[i] && !s.freed[i] && !needed {
 		s.pending = append(s.pending, i)
+	}
+}
+
+// releaseAll releases every block that has no entries left.
+func (s *sequence) releaseAll() {
+	for i := range s.unread {
+		s.release(i)
 	}
 }
 
@@ -74,6 +85,9 @@ func (s *sequence) release(i int) {
 func (s *sequence) flush() {
 	if len(s.pending) > 0 {
 		slices.Sort(s.pending)
+		for _, i := range s.pending {
+			s.freed[i] = true
+		}
 		s.Steps = append(s.Steps, Step{Kind: Free, Blocks: s.pending})
 		s.pending = nil
 	}
@@ -86,7 +100,7 @@ func (s *sequence) spillAll(batches []int) {
 		segments := s.segments(b)
 		moves := make([]Move, 0, len(segments))
 		for i := range segments {
-			moves = s.appendMove(moves, s.pl.spot(b), &segments[i])
+			moves = s.appendSegment(moves, s.pl.spot(b), &segments[i])
 		}
 		s.gather(moves)
 		s.readBatch(b)
@@ -101,7 +115,7 @@ func (s *sequence) copyForeign() {
 	for i := range s.move.Segments {
 		seg := &s.move.Segments[i]
 		if s.pl.in[seg.Batch] && !s.ownEntry[seg.Entry] {
-			moves = s.appendMove(moves, s.pl.spot(seg.Batch), seg)
+			moves = s.appendSegment(moves, s.pl.spot(seg.Batch), seg)
 		}
 	}
 	s.gather(moves)
