@@ -223,6 +223,44 @@ func TestConformanceGather(t *testing.T) {
 	}
 }
 
+// asMoves is gpu.Moves of a plan's segments.
+func asMoves(stream uintptr, plan *flatten.Plan, dst, src []uintptr) error {
+	var moves []flatten.Move
+	for _, s := range plan.Segments {
+		moves = append(moves, flatten.Move{
+			Dst:   flatten.Addr{Base: flatten.Absolute, Off: uint64(dst[s.Batch]) + uint64(s.Dst)},
+			Src:   flatten.Addr{Base: flatten.Absolute, Off: uint64(src[s.Entry]) + uint64(s.Src)},
+			Bytes: s.Bytes, Axes: s.Axes,
+		})
+	}
+	return gpu.Moves(0, stream, moves)
+}
+
+func TestConformanceMoves(t *testing.T) { conform(t, runOn(0, asMoves), 10_000) }
+
+func TestMovesRefuse(t *testing.T) {
+	moves := []flatten.Move{{Dst: flatten.Addr{Base: flatten.Absolute}, Src: flatten.Addr{Base: flatten.Scratch}, Bytes: 1}}
+	if err := gpu.Moves(0, 0, moves); err == nil || !strings.Contains(err.Error(), "got bases -1 and -2 in move 0") {
+		t.Errorf("got %v, want a refusal of move 0", err)
+	}
+	if err := gpu.Moves(99, 0, nil); err != nil {
+		t.Errorf("nothing to move: %v", err)
+	}
+}
+
+func TestMovesAllocateNothing(t *testing.T) {
+	b := onDevice(t, 0)
+	at := uint64(b.alloc(make([]byte, 4096)))
+	moves := []flatten.Move{
+		{Dst: flatten.Addr{Base: flatten.Absolute, Off: at}, Src: flatten.Addr{Base: flatten.Absolute, Off: at + 2048}, Bytes: 1000},
+		{Dst: flatten.Addr{Base: flatten.Absolute, Off: at + 1000}, Src: flatten.Addr{Base: flatten.Absolute, Off: at + 3100}, Bytes: 17},
+	}
+	if n := testing.AllocsPerRun(20, func() { b.must(gpu.Moves(0, b.stream, moves)) }); n != 0 {
+		t.Errorf("got %v allocations, want 0", n)
+	}
+	b.wait()
+}
+
 func TestConformanceReference(t *testing.T) {
 	gather, unload, err := gpu.LoadReference(0)
 	if err != nil {

@@ -16,8 +16,10 @@
 //   - Work goes on the caller's stream in the device's primary context, which is the
 //     one PyTorch and CuPy use. The context that was current on the calling thread
 //     is current again afterwards, in the error case too.
-//   - Nothing is allocated on the device, nothing is copied to it, no call waits for
-//     the device: a gather may be captured into a CUDA graph, also the first one.
+//   - For [Gather] and [Moves] nothing is allocated on the device, nothing is copied to
+//     it, no call waits for the device: they may be captured into a CUDA graph, also as
+//     the first call. [Permute], which moves units within their own memory, may need a
+//     table there, which it keeps ([Held]).
 //   - What a launch does is decided in Go (internal/launch) and only followed by the
 //     kernels; [flatten.Apply] is the plain loop that both must equal.
 //   - No call exits the process or logs. An error of the driver is an [Error].

@@ -45,9 +45,8 @@ func Gather(device int, stream uintptr, plan *flatten.Plan, dst, src []uintptr) 
 }
 
 func gatherOn(on *loaded, device int, stream uintptr, plan *flatten.Plan, dst, src []uintptr) error {
-	g := takeGather()
+	g := takeGather(on, stream)
 	defer g.putBack()
-	g.on, g.stream = on, stream
 	g.job = launch.Job{
 		Plan: plan, Dst: dst, Src: src,
 		Device:          flatten.Device{Type: flatten.DeviceCUDA, Index: int32(device)},
@@ -56,10 +55,33 @@ func gatherOn(on *loaded, device int, stream uintptr, plan *flatten.Plan, dst, s
 	return g.run()
 }
 
-// A gather is the memory of one call of Gather, used again by later ones.
+// Moves moves bytes between addresses on a CUDA device, as a loop over moves would if it
+// read everything before it wrote anything: no destination may be a source. All
+// addresses are absolute. Everything else is as for [Gather].
+func Moves(device int, stream uintptr, moves []flatten.Move) error {
+	if len(moves) == 0 {
+		return nil
+	}
+	for i := range moves {
+		if m := &moves[i]; m.Dst.Base != flatten.Absolute || m.Src.Base != flatten.Absolute {
+			return fmt.Errorf("moves: got bases %d and %d in move %d, want absolute addresses", m.Dst.Base, m.Src.Base, i)
+		}
+	}
+	on, err := use(device)
+	if err != nil {
+		return err
+	}
+	g := takeGather(on, stream)
+	defer g.putBack()
+	g.moves = moves
+	return g.run()
+}
+
+// A gather is the memory of one call of Gather or Moves, used again by later ones.
 type gather struct {
 	tables launch.Gather
 	job    launch.Job
+	moves  []flatten.Move // instead of job, unless nil
 	on     *loaded
 	stream uintptr
 	launch func(*launch.Launch) error // g.enqueue, made once
@@ -73,6 +95,9 @@ func (g *gather) run() error {
 	s, err := enter(g.on.context)
 	if err != nil {
 		return err
+	}
+	if g.moves != nil {
+		return s.leave(g.tables.RunMoves(g.moves, g.on.multiprocessors, g.launch))
 	}
 	return s.leave(g.tables.Run(&g.job, g.launch))
 }
@@ -93,21 +118,23 @@ var idle struct {
 	first *gather
 }
 
-func takeGather() *gather {
+func takeGather(on *loaded, stream uintptr) *gather {
 	idle.Lock()
-	defer idle.Unlock()
 	g := idle.first
+	if g != nil {
+		idle.first = g.next
+	}
+	idle.Unlock()
 	if g == nil {
 		g = new(gather)
 		g.launch = g.enqueue
-		return g
 	}
-	idle.first = g.next
+	g.on, g.stream = on, stream
 	return g
 }
 
 func (g *gather) putBack() {
-	g.job, g.on = launch.Job{}, nil // hold nothing of the caller's
+	g.job, g.moves, g.on = launch.Job{}, nil, nil // hold nothing of the caller's
 	idle.Lock()
 	defer idle.Unlock()
 	g.next, idle.first = idle.first, g

@@ -5,11 +5,6 @@ static goflat_status status(const char *call, CUresult code)
 	return (goflat_status){code, call};
 }
 
-static goflat_answer answer(const char *call, CUresult code, uintptr_t value)
-{
-	return (goflat_answer){{code, call}, value};
-}
-
 goflat_scope goflat_enter(uintptr_t context)
 {
 	goflat_scope scope = {{CUDA_SUCCESS, "cuCtxGetCurrent"}, 0, 0};
@@ -40,15 +35,23 @@ goflat_status goflat_launch(uintptr_t function, uint32_t blocks, uint32_t thread
 	return status("cuLaunchKernel", code);
 }
 
+goflat_status goflat_exchange_capture_mode(int *mode)
+{
+	CUstreamCaptureMode exchanged = (CUstreamCaptureMode)*mode;
+	CUresult code = cuThreadExchangeStreamCaptureMode(&exchanged);
+	*mode = (int)exchanged;
+	return status("cuThreadExchangeStreamCaptureMode", code);
+}
+
 goflat_answer goflat_relax(void)
 {
-	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-	CUresult code = cuThreadExchangeStreamCaptureMode(&mode);
-	return answer("cuThreadExchangeStreamCaptureMode", code, (uintptr_t)mode);
+	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	goflat_status s = goflat_exchange_capture_mode(&mode);
+	return (goflat_answer){s, (uintptr_t)mode};
 }
 
 goflat_status goflat_unrelax(uintptr_t mode)
 {
-	CUstreamCaptureMode before = (CUstreamCaptureMode)mode;
-	return status("cuThreadExchangeStreamCaptureMode", cuThreadExchangeStreamCaptureMode(&before));
+	int before = (int)mode;
+	return goflat_exchange_capture_mode(&before);
 }

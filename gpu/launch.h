@@ -39,6 +39,10 @@ goflat_status goflat_leave(goflat_scope scope);
 // grid. The driver copies the parameter before it returns.
 goflat_status goflat_launch(uintptr_t function, uint32_t blocks, uint32_t threads, uintptr_t stream, const void *parameter);
 
+// goflat_exchange_capture_mode sets how this thread's calls treat stream captures
+// under way, and *mode to how they did before.
+goflat_status goflat_exchange_capture_mode(int *mode);
+
 // goflat_relax lets this thread make calls that captures under way in other threads
 // would forbid, and gives the mode to undo it with.
 goflat_answer goflat_relax(void);

@@ -24,6 +24,8 @@ static unsigned char *allocate(int device, size_t bytes)
 
 static long long damaged(const Allocation &a)
 {
+    if (!a.raw)
+        return 0;
     size_t whole = (a.bytes + 3 * alignment - 1) / alignment * alignment;
     long long n = 0;
     for (size_t i = 0; i < whole; i++)
@@ -126,7 +128,7 @@ void *fakecuda_alloc(int device, size_t bytes)
 static bool release(uintptr_t memory)
 {
     auto found = state().memory.find(memory);
-    if (found == state().memory.end())
+    if (found == state().memory.end() || !found->second.raw)
         return false;
     free(found->second.raw);
     state().memory.erase(found);
@@ -179,6 +181,21 @@ CUresult cuMemFree(CUdeviceptr memory)
     return memory == 0 || release(memory) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+// covered: does one allocation hold all of some bytes, or do mappings end to end?
+static bool covered(uintptr_t from, size_t bytes)
+{
+    for (;;) {
+        auto m = holder(from, 1);
+        if (!m || m->second.raw)
+            return holder(from, bytes);
+        size_t here = m->first + m->second.bytes - from;
+        if (bytes <= here)
+            return true;
+        from += here;
+        bytes -= here;
+    }
+}
+
 // copy checks the device side, or both, of a copy that waits for the device.
 static CUresult copy(void *dst, const void *src, size_t bytes, bool device_dst, bool device_src)
 {
@@ -188,7 +205,7 @@ static CUresult copy(void *dst, const void *src, size_t bytes, bool device_dst, 
         return code;
     if (this_thread.current()->sticky)
         return this_thread.current()->sticky;
-    if ((device_dst && !holder(uintptr_t(dst), bytes)) || (device_src && !holder(uintptr_t(src), bytes)))
+    if ((device_dst && !covered(uintptr_t(dst), bytes)) || (device_src && !covered(uintptr_t(src), bytes)))
         return CUDA_ERROR_INVALID_VALUE;
     memcpy(dst, src, bytes);
     return CUDA_SUCCESS;
@@ -279,6 +296,24 @@ CUresult cuMemGetAddressRange(CUdeviceptr *base, size_t *bytes, CUdeviceptr memo
     if (bytes)
         *bytes = m->second.bytes;
     return CUDA_SUCCESS;
+}
+
+CUresult cuPointerGetAttribute(void *value, CUpointer_attribute attribute, CUdeviceptr memory)
+{
+    CALL(cuPointerGetAttribute);
+    auto m = holder(memory, 1);
+    if (!m)
+        return CUDA_ERROR_INVALID_VALUE;
+    switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+        *static_cast<CUdeviceptr *>(value) = m->first;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+        *static_cast<size_t *>(value) = m->second.bytes;
+        return CUDA_SUCCESS;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
 }
 
 } // extern "C"

@@ -36,12 +36,31 @@ func (t *tally) add(o tally) {
 	t.words += o.words
 }
 
+// count adds a segment.
+func (t *tally) count(bytes int64, axes []flatten.Axis) {
+	t.segments++
+	t.words += recordWords
+	if len(axes) == 0 {
+		t.bytes += bytes
+		return
+	}
+	for i := range axes {
+		bytes *= axes[i].N
+	}
+	t.bytes += bytes
+	t.words += axesWord + axisWords*len(axes)
+}
+
 // classOf returns a segment's class.
-func classOf(s *flatten.Segment) int {
+func classOf(s *flatten.Segment) int { return class(s.Bytes, len(s.Axes)) }
+
+func classOfMove(m *flatten.Move) int { return class(m.Bytes, len(m.Axes)) }
+
+func class(bytes int64, axes int) int {
 	switch {
-	case len(s.Axes) > 0:
+	case axes > 0:
 		return strided
-	case s.Bytes < shortBytes:
+	case bytes < shortBytes:
 		return short
 	default:
 		return long

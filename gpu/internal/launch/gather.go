@@ -37,12 +37,30 @@ type Job struct {
 // Run calls launch for every launch of a job and returns its first error, after
 // which it calls it no more.
 func (g *Gather) Run(job *Job, launch func(*Launch) error) error {
-	g.route = choose(count(job))
-	g.sms, g.launch, g.err = job.Multiprocessors, launch, nil
-	for i := range g.tables {
-		g.tables[i].reset(g.route.kernel[i].Words())
-	}
+	g.begin(choose(count(job)), job.Multiprocessors, launch)
 	g.add(job)
+	return g.end()
+}
+
+// RunMoves is Run for moves between addresses, on a device of so many multiprocessors.
+func (g *Gather) RunMoves(moves []flatten.Move, multiprocessors int, launch func(*Launch) error) error {
+	g.begin(choose(countMoves(moves)), multiprocessors, launch)
+	for i := range moves {
+		m := &moves[i]
+		g.addRuns(g.route.table[classOfMove(m)], m.Dst.Off, m.Src.Off, m.Bytes, m.Axes)
+	}
+	return g.end()
+}
+
+func (g *Gather) begin(r route, multiprocessors int, launch func(*Launch) error) {
+	g.route = r
+	g.sms, g.launch, g.err = multiprocessors, launch, nil
+	for i := range g.tables {
+		g.tables[i].reset(r.kernel[i].Words())
+	}
+}
+
+func (g *Gather) end() error {
 	for i := range g.tables {
 		g.flush(i)
 	}
@@ -63,17 +81,22 @@ func count(job *Job) (tallies [numClasses]tally, batches int) {
 			batch = s.Batch
 			batches++
 		}
-		t := &tallies[classOf(s)]
-		t.segments++
-		if len(s.Axes) == 0 {
-			t.bytes += s.Bytes
-			continue
-		}
-		t.bytes += s.Payload()
-		t.words += axesWord + axisWords*len(s.Axes)
+		tallies[classOf(s)].count(s.Bytes, s.Axes)
 	}
-	for i := range tallies {
-		tallies[i].words += recordWords * tallies[i].segments
+	return tallies, batches
+}
+
+// countMoves is count for moves. Their batches are the stretches of destinations that
+// follow one another.
+func countMoves(moves []flatten.Move) (tallies [numClasses]tally, batches int) {
+	var end uint64
+	for i := range moves {
+		m := &moves[i]
+		if m.Dst.Off != end || len(m.Axes) > 0 {
+			batches++
+		}
+		end = m.Dst.Off + uint64(m.Bytes)
+		tallies[classOfMove(m)].count(m.Bytes, m.Axes)
 	}
 	return tallies, batches
 }
