@@ -143,7 +143,7 @@ func TestPermuteLaunchesCoverEverything(t *testing.T) {
 		}
 		fails := errors.New("fails")
 		calls := 0
-		if err := r.Launches(0, 0, func(*PermuteLaunch) error { calls++; return fails }); err != fails || calls != 1 {
+		if err := r.Launches(0, 0, func(*PermuteLaunch) error { calls++; return fails }); !errors.Is(err, fails) || calls != 1 {
 			t.Errorf("got %v after %d calls, want the first error", err, calls)
 		}
 	}
