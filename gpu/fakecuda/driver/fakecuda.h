@@ -44,6 +44,18 @@ enum fakecuda_kind {
 };
 long long fakecuda_live(int kind);
 
+// What there is of reserved addresses (a count), of memory behind mappings and handles
+// and of mapped addresses (bytes).
+enum fakecuda_vmm_kind {
+    FAKECUDA_RESERVATIONS,
+    FAKECUDA_PHYSICAL,
+    FAKECUDA_MAPPED,
+};
+long long fakecuda_vmm(int kind);
+
+// fakecuda_limit lets cuMemCreate run out of memory: so many bytes may exist. 0: no limit.
+void fakecuda_limit(size_t bytes);
+
 // fakecuda_alloc returns device memory, aligned to 256 bytes, without any context;
 // NULL if the device does not exist. fakecuda_free frees it, or any of cuMemAlloc.
 void *fakecuda_alloc(int device, size_t bytes);

@@ -70,7 +70,7 @@ struct CUevent_st {
 struct Allocation {
     size_t bytes;
     int device;
-    unsigned char *raw; // what to free; guards around the bytes
+    unsigned char *raw; // what to free; guards around the bytes. nullptr: mapped, see vmm.cc
     size_t forbidden;   // so many of the first bytes are not for kernels
 };
 
