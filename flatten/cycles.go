@@ -21,16 +21,20 @@ type cells struct {
 	out   []int // per batch in place: its first cell
 }
 
+// mostUnits bounds permutations: one of so many takes a quarter of a second to
+// plan, and 64 MiB of tables.
+const mostUnits = 1 << 24
+
 // permutation is the permutation that brings the own entries of the outputs in
 // place to where they must be, all starts being on a grid of unit bytes. It is nil
-// where nothing moves. ok is false where the positions would not fit in 31 bits
+// where nothing moves. ok is false where the positions would not fit in 31 bits,
 // or the table would be longer than limit.
 func (j *inPlaceJob) permutation(pl *placement, unit, limit int64) (p *Permutation, ok bool) {
 	moved := j.movedUnits(pl, unit)
 	if moved == 0 {
 		return nil, true
 	}
-	if moved > math.MaxInt32/2 || tableBytes(moved) > limit {
+	if moved > mostUnits || tableBytes(moved) > limit {
 		return nil, false
 	}
 	stretches := j.touched(pl)

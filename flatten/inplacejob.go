@@ -26,8 +26,8 @@ type inPlaceJob struct {
 	own      []int  // entries with bytes in writable blocks, by address
 	ownEntry []bool // per entry: it is one of own
 	runs     []Run
-	runOf    []int     // per block: index of its run, -1 for a fixed one
-	center   []float64 // per batch: mean address of its own entries
+	runOf    []int    // per block: index of its run, -1 for a fixed one
+	lowest   []uint64 // per batch: lowest address of its own entries
 }
 
 // newInPlaceJob checks the caller's lists and sorts what they say.
@@ -48,7 +48,7 @@ func newInPlaceJob(l *Layout, entries []Entry, places []Place, blocks []Block, o
 	}
 	j.findOwn(entries)
 	j.findRuns()
-	j.findCenters()
+	j.findLowest()
 	return j, nil
 }
 

@@ -111,8 +111,8 @@ func (p *packing) tightest(size, above int64) int {
 }
 
 // fill gives the packed outputs their addresses: in each bin one after the other,
-// those first whose entries lie lowest, so that entries that lie in output order
-// only slide. batches are the outputs that sizes and in are about.
+// that first whose lowest entry lies lowest, so that entries that lie in output
+// order only slide. batches are the outputs that sizes and in are about.
 func (j *inPlaceJob) fill(pl *placement, batches []int, bins []bin, in []int) {
 	order := make([]int, 0, len(batches))
 	for i := range batches {
@@ -121,7 +121,7 @@ func (j *inPlaceJob) fill(pl *placement, batches []int, bins []bin, in []int) {
 		}
 	}
 	slices.SortStableFunc(order, func(a, b int) int {
-		return cmp.Or(cmp.Compare(in[a], in[b]), cmp.Compare(j.center[batches[a]], j.center[batches[b]]))
+		return cmp.Or(cmp.Compare(in[a], in[b]), cmp.Compare(j.lowest[batches[a]], j.lowest[batches[b]]))
 	})
 	last, at := -1, uint64(0)
 	for _, i := range order {
@@ -134,18 +134,12 @@ func (j *inPlaceJob) fill(pl *placement, batches []int, bins []bin, in []int) {
 	}
 }
 
-// findCenters computes the mean address of each output's own entries, weighted by bytes.
-func (j *inPlaceJob) findCenters() {
-	j.center = make([]float64, j.l.Batches)
-	sum := make([]float64, j.l.Batches)
-	for _, e := range j.own {
-		b, n := e%j.l.Batches, float64(j.span[e])
-		j.center[b] += n * float64(j.places[e].Addr)
-		sum[b] += n
-	}
-	for b := range j.center {
-		if sum[b] > 0 {
-			j.center[b] /= sum[b]
-		}
+// findLowest finds the lowest address of each output's own entries. In the order
+// of these, outputs read the memory of entries made key by key, or batch by batch,
+// without leaving gaps between what has been read.
+func (j *inPlaceJob) findLowest() {
+	j.lowest = make([]uint64, j.l.Batches)
+	for _, e := range slices.Backward(j.own) {
+		j.lowest[e%j.l.Batches] = j.places[e].Addr
 	}
 }

@@ -63,6 +63,10 @@ type pager struct {
 	wave    []int  // pages assembled in the wave
 }
 
+// waveBytes is what a wave should move. A GPU moves so much in the time that a
+// launch takes by itself, so that smaller waves save nothing by moving less.
+const waveBytes = 8 << 20
+
 // The limits of pages. Waves are launches of some microseconds each.
 const (
 	mostPage  = 1 << 20
@@ -77,24 +81,35 @@ func (j *inPlaceJob) pagesWay(pl *placement, scratch int64) *way {
 	if len(j.outStretches(pl)) == 0 {
 		return nil
 	}
-	room := scratch + j.freeBytes(pl)
-	most, least := j.pageSizes(room)
-	for size := most; size >= least; size /= 2 {
+	size, least := j.pageSizes(pl, scratch)
+	for range pageTries {
+		if size < least {
+			break
+		}
 		if g := j.newPager(pl, size, scratch); g != nil && g.run() {
 			return g.way()
 		}
+		size /= 4
 	}
 	return nil
 }
 
-// pageSizes is the range of sizes to try, both powers of two. Any order of entries
-// can leave a frame half read for each key, so there should be some more than that.
-func (j *inPlaceJob) pageSizes(room int64) (most, least int64) {
+// pageTries is how many sizes of pages are tried, each a quarter of the last.
+const pageTries = 4
+
+// pageSizes is the largest size to try and the least that is worth it, both powers
+// of two. Where entries lie in any order each can leave the frames at its ends half
+// read, in the usual order, key by key, there is one such frame for each key; so
+// many should be free at the begin.
+func (j *inPlaceJob) pageSizes(pl *placement, scratch int64) (most, least int64) {
 	bytes := j.l.Bytes()
-	most = powerBelow(room / int64(4*(j.l.NumKeys+4)))
-	most = min(most, mostPage, powerBelow(bytes/16))
 	least = max(leastPage, 2*powerBelow(bytes/mostPages))
-	return max(most, least), least
+	most = max(least, min(mostPage, powerBelow(bytes/16)))
+	free := j.freeStretches(pl)
+	for most >= least && framesIn(free, most)+scratch/most < int64(j.l.NumKeys)+2 {
+		most /= 2
+	}
+	return most, least
 }
 
 // powerBelow is the largest power of two that is n or less, and at least 1.
@@ -102,16 +117,22 @@ func powerBelow(n int64) int64 {
 	return 1 << (bits.Len64(uint64(max(n, 1))) - 1)
 }
 
-// freeBytes is the room in runs that no own entry of an output in place takes.
-func (j *inPlaceJob) freeBytes(pl *placement) int64 {
-	var n int64
-	for _, r := range j.runs {
-		n += int64(r.Hi - r.Lo)
-	}
+// freeStretches is the room in runs that no own entry of an output in place takes.
+func (j *inPlaceJob) freeStretches(pl *placement) []stretch {
+	var taken []stretch
 	for _, e := range j.own {
 		if pl.in[e%j.l.Batches] {
-			n -= j.span[e]
+			lo, hi := j.extent(e)
+			taken = append(taken, stretch{lo, hi, e})
 		}
+	}
+	return gaps(j.runs, taken)
+}
+
+// framesIn is how many frames of a size the stretches hold, at most.
+func framesIn(free []stretch, size int64) (n int64) {
+	for _, s := range free {
+		n += int64(s.hi-s.lo) / size
 	}
 	return n
 }
@@ -277,7 +298,7 @@ func (g *pager) assemble() bool {
 			g.put(f, f)
 		}
 	}
-	if 4*len(g.wave) < before {
+	if home := len(g.wave); 4*home < before || int64(home)*g.size < waveBytes {
 		g.assembleAway()
 	}
 	for _, p := range g.wave {

@@ -31,10 +31,13 @@ func (j *inPlaceJob) plan() *InPlace {
 		}
 	}
 	best := j.stream()
-	for _, try := range []func() *way{c.fresh, c.rows, c.pages, c.units, c.pagesWithScratch} {
+	for _, try := range []func() *way{c.fresh, c.units, c.pages} {
 		if w := try(); w != nil {
 			best = better(best, j.assemble(w))
 		}
+	}
+	if w := c.pagesWithScratch(best.Growth); w != nil {
+		best = better(best, j.assemble(w))
 	}
 	return best
 }
@@ -60,17 +63,22 @@ func (c *choices) few() *way {
 	return c.rows()
 }
 
-// rows is one permutation of whole rows.
+// rows is one permutation of whole rows, if its table is small.
 func (c *choices) rows() *way {
 	if c.grid.unit < c.blockRowBytes() {
 		return nil
 	}
-	return c.units()
+	return c.permute(min(c.tableLimit(), defaultTableLimit(c.l.Bytes())))
 }
 
 // units is one permutation of the largest units that all starts allow.
 func (c *choices) units() *way {
-	p, ok := c.permutation(c.onGrid, c.grid.unit, c.tableLimit())
+	return c.permute(c.tableLimit())
+}
+
+// permute is one permutation on the grid, with a table of up to limit bytes.
+func (c *choices) permute(limit int64) *way {
+	p, ok := c.permutation(c.onGrid, c.grid.unit, limit)
 	if !ok {
 		return nil
 	}
@@ -87,9 +95,9 @@ func (c *choices) pages() *way {
 }
 
 // pagesWithScratch moves pages through free room and scratch: an eighth of the
-// job, or what is allowed.
-func (c *choices) pagesWithScratch() *way {
-	scratch := min(c.o.ScratchBytes, max(c.l.Bytes()/8, 64*leastPage))
+// job, if that is allowed, and less than the growth of another way.
+func (c *choices) pagesWithScratch(growth int64) *way {
+	scratch := min(c.o.ScratchBytes, max(c.l.Bytes()/8, 64*leastPage), growth/2)
 	if scratch < leastPage {
 		return nil
 	}
