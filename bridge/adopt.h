@@ -39,6 +39,9 @@ int64_t gf_adopt_into(uint64_t address, uint64_t shape, uint64_t like, uint64_t 
 // lies in, so that record_stream reaches torch's allocator. Takes the GIL. How many; 0: no adopted output; -1 as above.
 int64_t gf_adopted_parts(uint64_t tensor, uint64_t list);
 
+// Is this StorageImpl, whose memory starts at data, that of a living adopted output over foreign memory?
+int gf_adopted_is(const void *storage, uint64_t data);
+
 int64_t gf_live_adopted(void);  // records of outputs that are still alive
 
 #endif
