@@ -86,8 +86,10 @@ func (j *inPlaceJob) pagesWay(pl *placement, scratch int64) *way {
 		if size < least {
 			break
 		}
-		if g := j.newPager(pl, size, scratch); g != nil && g.run() {
-			return g.way()
+		for _, strict := range []bool{j.l.Dim > 0, true} {
+			if g := j.newPager(pl, size, scratch); g != nil && g.run(strict) {
+				return g.way()
+			}
 		}
 		size /= 4
 	}
@@ -99,14 +101,14 @@ const pageTries = 4
 
 // pageSizes is the largest size to try and the least that is worth it, both powers
 // of two. Where entries lie in any order each can leave the frames at its ends half
-// read, in the usual order, key by key, there is one such frame for each key; so
+// read. In the usual order, key by key, there is one such frame for each key: twice as
 // many should be free at the begin.
 func (j *inPlaceJob) pageSizes(pl *placement, scratch int64) (most, least int64) {
 	bytes := j.l.Bytes()
 	least = max(leastPage, 2*powerBelow(bytes/mostPages))
 	most = max(least, min(mostPage, powerBelow(bytes/16)))
 	free := j.freeStretches(pl)
-	for most >= least && framesIn(free, most)+scratch/most < int64(j.l.NumKeys)+2 {
+	for most >= least && framesIn(free, most)+scratch/most < 2*int64(j.l.NumKeys+1) {
 		most /= 2
 	}
 	return most, least
@@ -275,13 +277,25 @@ func (g *pager) eachSource(s *Segment, first, end int64, f func(f *frame, n int6
 	}
 }
 
-// run makes the steps, or reports that there is no room for them.
-func (g *pager) run() bool {
+// run makes the steps, or reports that there is no room for them. It is strict
+// where pages are assembled strictly one after the other. Then few frames are half
+// read at any time, but more pages are away from home.
+func (g *pager) run(strict bool) bool {
 	for range mostWaves {
 		if g.waiting == 0 {
 			return g.bringHome()
 		}
-		if !g.assemble() {
+		g.moves, g.wave = nil, g.wave[:0]
+		if strict {
+			g.assembleNext()
+		} else {
+			g.assemble()
+		}
+		for _, p := range g.wave {
+			g.consume(p)
+		}
+		g.gather()
+		if len(g.wave) == 0 {
 			return false
 		}
 	}
@@ -290,22 +304,22 @@ func (g *pager) run() bool {
 
 // assemble is one wave. Pages that can be assembled at home are, and the others
 // where there is a free frame, unless so many were that the next wave will do.
-func (g *pager) assemble() bool {
-	g.moves, g.wave = nil, g.wave[:0]
+func (g *pager) assemble() {
 	before := g.waiting
 	for f := range g.frames[:g.scratch] {
-		if at := &g.frames[f]; at.home == nowhere && at.page == noPage && at.unread == at.stay {
+		if g.homeFree(f) {
 			g.put(f, f)
 		}
 	}
 	if home := len(g.wave); 4*home < before || int64(home)*g.size < waveBytes {
 		g.assembleAway()
 	}
-	for _, p := range g.wave {
-		g.consume(p)
-	}
-	g.gather()
-	return len(g.wave) > 0
+}
+
+// homeFree reports whether page p is to be assembled, and can be at home.
+func (g *pager) homeFree(p int) bool {
+	f := &g.frames[p]
+	return f.home == nowhere && f.page == noPage && f.unread == f.stay
 }
 
 // assembleAway assembles pages in free frames that are not their home.
@@ -319,6 +333,28 @@ func (g *pager) assembleAway() {
 			free++
 		}
 		if free == len(g.frames) {
+			return
+		}
+		g.put(p, free)
+	}
+}
+
+// assembleNext is one wave that takes the next pages, each at home if it can be or
+// else in the last free frame, the home of a page whose turn comes late.
+func (g *pager) assembleNext() {
+	free := len(g.frames) - 1
+	for p := range g.frames[:g.scratch] {
+		if g.frames[p].home != nowhere {
+			continue
+		}
+		if g.homeFree(p) {
+			g.put(p, p)
+			continue
+		}
+		for free >= 0 && !g.free(free) {
+			free--
+		}
+		if free < 0 {
 			return
 		}
 		g.put(p, free)
