@@ -1,6 +1,7 @@
 package bridge
 
 // #include "job.h"
+// #include "own.h"
 import "C"
 
 import (
@@ -103,4 +104,16 @@ func (j *job) addresses() {
 		}
 		j.dstAddr = append(j.dstAddr, uintptr(j.outAddr(b)+uint64(lo)))
 	}
+}
+
+// wordsAt is n numbers at an address that Python keeps alive during the call.
+func wordsAt(address int64, n int) []int64 {
+	addr := uint64(address)
+	return unsafe.Slice((*int64)(*(*unsafe.Pointer)(unsafe.Pointer(&addr))), n)
+}
+
+// ownRecords is what gf_survey wrote for n entries, at an address that Python keeps alive during the call.
+func ownRecords(address int64, n int) []C.gf_own {
+	addr := uint64(address)
+	return unsafe.Slice((*C.gf_own)(*(*unsafe.Pointer)(unsafe.Pointer(&addr))), n)
 }

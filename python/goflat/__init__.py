@@ -2,6 +2,7 @@
 
 from ._api import cat, flatten, unflatten
 from ._arena import Arena
+from ._consume import cat_, flatten_
 from ._errors import (
     DeviceError,
     DTypeError,
@@ -16,6 +17,7 @@ from ._errors import (
 from ._flat import Flat
 from ._layout import Layout
 from ._memory import memory
+from ._plan import Plan, plan
 
 __all__ = [
     "Arena",
@@ -29,9 +31,13 @@ __all__ = [
     "OutOfMemoryError",
     "OverlapError",
     "OwnershipError",
+    "Plan",
     "ShapeError",
     "cat",
+    "cat_",
     "flatten",
+    "flatten_",
     "memory",
+    "plan",
     "unflatten",
 ]

@@ -12,6 +12,8 @@ from ._layout import Layout, from_native, offsets, shape_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ._plan import Plan
+
 A = TypeVar("A")
 
 
@@ -24,6 +26,8 @@ class Flat(list[A]):
     ----------
     layout : Layout
         Shapes, dtype and devices of the entries, built at the first look.
+    plan : Plan
+        What the call cost in memory.
     buffer : array or None
         With ``packed=True`` the one array that all outputs are parts of, shape
         ``(rows of all batches, *row_shape)``; else None.
@@ -37,10 +41,11 @@ class Flat(list[A]):
     (torch.Size([3, 4]), (1,))
     """
 
-    __slots__ = ("_buffer", "_layout")
+    __slots__ = ("_buffer", "_layout", "_plan")
 
     _layout: Layout | tuple[Any, ...]  # a tuple: what the native engine says, see from_native
     _buffer: A | None
+    _plan: Plan
 
     @property
     def layout(self) -> Layout:
@@ -53,6 +58,16 @@ class Flat(list[A]):
     def buffer(self) -> A | None:
         """The one array that all outputs are parts of, or None if they are not packed."""
         return getattr(self, "_buffer", None)
+
+    @property
+    def plan(self) -> Plan:
+        """What it cost to make this: see `goflat.plan`. It holds no reference to an entry."""
+        plan = getattr(self, "_plan", None)
+        if plan is None:
+            from ._plan import copy_plan
+
+            plan = self._plan = copy_plan(self.layout)
+        return plan
 
     def unflatten(self) -> OrderedDict[Any, list[A]]:
         """Return the rows of each key and batch again, as views.

@@ -1,0 +1,347 @@
+"""Consuming calls: `flatten_` and `cat_` turn entries into outputs within the entries' memory.
+
+    containers ──► survey: who else uses an entry? ──► plan, one per device ──► outputs are made
+    over the entries' memory ──► steps: allocate what does not fit, move, give entries up ──►
+    containers emptied
+
+Everything before the steps leaves all as it was. What the extension cannot plan (other frameworks
+than torch, subclasses, autograd, a forked child) is streamed: one output after the other by
+`flatten`, its entries given up after it.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from . import _verify
+from ._containers import Containers
+from ._errors import Error, GrowthWarning, of_cat, of_memory
+from ._flat import make as make_flat
+from ._kinds import arrays_of, kind_of, refuse
+from ._layout import describe, offsets
+from ._plan import Plan, check_limit, copy_plan, itemsize, reserved_bound, size
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ._flat import Flat
+    from ._layout import Layout
+
+
+def flatten_(
+    features: Any, *, max_growth: int | None = None, wait: Sequence[Any] = ()
+) -> Flat[Any]:
+    """Join all keys' rows of each batch within the entries' own memory, and empty `features`.
+
+    The result is that of `flatten`, without a second copy of the data: outputs are laid into the
+    memory of the entries, which are consumed.
+
+    Parameters
+    ----------
+    features : dict[key, list of array] or list[dict[key, array]]
+        As for `flatten`; emptied. Entries that somebody else still refers to, or that lie in a
+        tuple or a read-only mapping, are copied and stay as they are.
+    max_growth : int, optional
+        Most bytes that the allocator may rise above its level at the call. 0 asks for a call that
+        takes no memory at all.
+    wait : Sequence[torch.cuda.Stream], optional
+        Streams that may still read entries; the current stream waits for them.
+
+    Returns
+    -------
+    Flat
+        One array per batch, in memory of its own; ``.plan`` says what it cost.
+
+    Raises
+    ------
+    ShapeError, DTypeError, DeviceError
+        As `flatten` does.
+    OwnershipError
+        If an entry is a leaf that requires grad, or given twice.
+    MemoryLimitError
+        If the call needs more than `max_growth`. As with the errors above, nothing has moved.
+    OutOfMemoryError
+        If there is no memory for an output that had to be allocated. ``outputs`` of the error are
+        the outputs that are done, by batch; entries that are used up are None in `features`, the
+        others where they were. The same holds for a DeviceError of a launch that failed.
+
+    Warns
+    -----
+    GrowthWarning
+        If memory grows and `max_growth` was not given.
+
+    Notes
+    -----
+    No stream but the current one and those of `wait` may still work on entries. Whoever holds
+    another reference to an entry, a view of it, its storage or its list will find it unchanged.
+    ``GOFLAT_INPLACE=0`` in the environment forbids writing over entries, ``GOFLAT_VERIFY=1``
+    compares each result with `torch.cat` and checks that nothing held has changed.
+
+    While a CUDA graph is captured, outputs are new.
+
+    Examples
+    --------
+    >>> import torch, goflat
+    >>> whole = torch.arange(6.0).reshape(3, 2)
+    >>> features = {"p2": [whole[:1]], "p3": [whole[1:]]}
+    >>> del whole
+    >>> flat = goflat.flatten_(features, max_growth=0)
+    >>> flat[0].tolist(), features
+    ([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]], {})
+    """
+    return _consume(Containers(features), max_growth, wait)
+
+
+def cat_(tensors: Any, *, max_growth: int | None = None, wait: Sequence[Any] = ()) -> Any:
+    """Join arrays along dim 0 within their own memory, and empty `tensors`.
+
+    `torch.cat` for lists that are not needed afterwards, such as the results of a loop.
+
+    Parameters
+    ----------
+    tensors : list of array
+        At least one array of shape ``(rows, *row_shape)``; emptied. See `flatten_`.
+    max_growth, wait
+        As for `flatten_`.
+
+    Returns
+    -------
+    array
+        Shape ``(sum of rows, *row_shape)``.
+
+    Raises
+    ------
+    ShapeError, DTypeError, DeviceError, OwnershipError, MemoryLimitError, OutOfMemoryError
+        As `flatten_` does; ``batch`` of the error is the position in `tensors`.
+
+    Warns
+    -----
+    GrowthWarning
+        If memory grows and `max_growth` was not given.
+
+    Examples
+    --------
+    >>> import torch, goflat
+    >>> whole = torch.arange(4.0)
+    >>> parts = list(whole.split([1, 3]))
+    >>> del whole
+    >>> goflat.cat_(parts, max_growth=0), parts
+    (tensor([0., 1., 2., 3.]), [])
+    """
+    try:
+        return _consume(Containers(tensors, one_key=True), max_growth, wait)[0]
+    except Error as error:
+        raise of_cat(error) from None
+
+
+def plan_of(features: Any) -> Plan:
+    """Return the plan of `flatten_` for `features`, which stay as they are."""
+    containers = Containers(features)
+    job = _job(containers)
+    try:
+        job.name_holders(len(containers.table.grid))
+        return job.plan()
+    finally:
+        job.end()
+        containers.forget()
+
+
+def _consume(containers: Containers, max_growth: int | None, wait: Sequence[Any]) -> Flat[Any]:
+    try:
+        return _run(containers, max_growth, wait)
+    except Error as error:
+        containers.forget()
+        # Frames of the traceback refer to entries, which a second try would find held.
+        raise error.with_traceback(None) from None
+
+
+def _run(containers: Containers, max_growth: int | None, wait: Sequence[Any]) -> Flat[Any]:
+    job = _job(containers)
+    try:
+        _agree(job, max_growth)
+        check = _verify.before(containers, job.layout, job.reasons) if _verify.wanted() else None
+        flat = job.run(wait)
+    finally:
+        job.end()
+    containers.clear()
+    if check is not None:
+        check(flat)
+    return flat
+
+
+def _agree(job: Job, max_growth: int | None) -> None:
+    """Stop, or warn, before anything moves."""
+    plan = job.plan()
+    if max_growth is None and not plan.growth:
+        return
+    if max_growth is None or plan.growth > max_growth:  # type: ignore[operator]
+        job.name_holders(3)
+        plan = job.plan()
+    check_limit(plan, max_growth)
+    if max_growth is None:
+        text = f"flatten_ grows by {size(plan.growth)}; say max_growth= to allow it\n{plan}"  # type: ignore[arg-type]
+        warnings.warn(text, GrowthWarning, stacklevel=5)
+
+
+def _job(containers: Containers) -> Job:
+    table = containers.table
+    if not table.grid:
+        return Nothing(containers, describe(table, 0))
+    arrays = arrays_of(table)
+    grid = arrays.load(table.grid, table.place)
+    refuse(arrays, grid, table.place)
+    layout = describe(table._replace(grid=grid), 0)
+    del grid
+    if kind_of(type(table.grid[0])) != "torch":
+        return Stream(containers, layout)
+    from ._inplace import job_of
+
+    return job_of(containers, layout)
+
+
+class Job:
+    """How one call goes: what it will cost, and running it."""
+
+    def __init__(self, containers: Containers, layout: Layout) -> None:
+        self.containers = containers
+        self.layout = layout
+        self.reasons: dict[int, str] = {}
+
+    def plan(self) -> Plan:
+        """Say what `run` will cost."""
+        raise NotImplementedError
+
+    def run(self, wait: Sequence[Any]) -> Flat[Any]:
+        """Make the outputs; entries that are used up are taken out of their containers."""
+        raise NotImplementedError
+
+    def name_holders(self, most: int) -> None:
+        """Find out who holds up to so many of the entries that are copied."""
+
+    def end(self) -> None:
+        """Forget the job."""
+
+
+class Nothing(Job):
+    """A job without entries."""
+
+    def plan(self) -> Plan:
+        """Plan nothing, which costs nothing."""
+        return Plan(self.layout, "inplace", 0, reserved_growth=0)
+
+    def run(self, wait: Sequence[Any]) -> Flat[Any]:
+        """Return no outputs."""
+        flat: Flat[Any] = make_flat([], self.layout)
+        flat._plan = self.plan()
+        return flat
+
+
+class Stream(Job):
+    """One output after the other by `flatten`; the entries of each are given up after it."""
+
+    strategy = "stream"
+
+    def __init__(self, containers: Containers, layout: Layout) -> None:
+        super().__init__(containers, layout)
+        held = _held(containers.table.grid, containers.held)
+        self.reasons = {e: containers.held.get(e, "somebody else refers to it") for e in held}
+
+    def plan(self) -> Plan:
+        """Entries are given back after the output that they are in."""
+        layout, row = self.layout, row_bytes(self.layout)
+        outputs = [offsets(layout, b)[-1] * row for b in range(layout.batches)]
+        level = growth = 0
+        for b, output in enumerate(outputs):
+            level += output
+            growth = max(growth, level)
+            level -= sum(self._given_back(b)) * row
+        return Plan(
+            layout,
+            self.strategy,
+            growth,
+            reserved_growth=reserved_bound(outputs),
+            reasons=self.reasons,
+        )
+
+    def _given_back(self, b: int) -> list[int]:
+        """Return the rows of the entries of a batch that nobody else refers to."""
+        size = self.layout.batches
+        columns = enumerate(self.layout.rows.values())
+        return [rows[b] for k, rows in columns if k * size + b not in self.reasons]
+
+    def run(self, wait: Sequence[Any]) -> Flat[Any]:
+        """Flatten batch by batch."""
+        from . import _api
+
+        wait_for(self.layout, wait)
+        outputs: list[Any] = []
+        table = self.containers.table
+        for b in range(self.layout.batches):
+            column = table._replace(batches=1, grid=table.column(b))
+            try:
+                outputs += _api._engine(column, None, 0, False)
+            except Exception as error:
+                raise unfinished(error, outputs, self.layout) from None
+            del column
+            self.containers.drop(range(b, len(table.grid), self.layout.batches))
+        flat: Flat[Any] = make_flat(outputs, self.layout)
+        flat._plan = self.plan()
+        return flat
+
+
+class Copy(Stream):
+    """All outputs at once by `flatten`, as while a CUDA graph is captured."""
+
+    strategy = "copy"
+
+    def plan(self) -> Plan:
+        """Plan new outputs; entries are given up after all of them."""
+        return copy_plan(self.layout)
+
+    def run(self, wait: Sequence[Any]) -> Flat[Any]:
+        """Flatten all batches."""
+        from . import _api
+
+        wait_for(self.layout, wait)
+        flat = _api._engine(self.containers.table, None, 0, False)
+        flat._plan = self.plan()
+        return flat
+
+
+def _held(grid: list[Any], held: Mapping[int, str]) -> list[int]:
+    """Return the entries that somebody besides `grid` and its container refers to."""
+    alone = _references([object()])[0] + 1
+    return [e for e, count in enumerate(_references(grid)) if count > alone or e in held]
+
+
+def _references(grid: list[Any]) -> list[int]:
+    return [sys.getrefcount(entry) for entry in grid]
+
+
+def row_bytes(layout: Layout) -> int:
+    """Return the bytes of a row."""
+    return prod(layout.row_shape) * itemsize(layout.dtype)
+
+
+def wait_for(layout: Layout, streams: Sequence[Any]) -> None:
+    """Let the current stream of each device wait for `streams`."""
+    if not streams:
+        return
+    import torch
+
+    for device in dict.fromkeys(layout.devices):
+        if getattr(device, "type", "cpu") == "cuda":
+            current = torch.cuda.current_stream(device)
+            for stream in streams:
+                current.wait_stream(stream)
+
+
+def unfinished(error: BaseException, outputs: list[Any], layout: Layout) -> BaseException:
+    """Return the error of a call that failed half way: it has the outputs that are done."""
+    ours = of_memory(error) or error
+    done: list[Any] = [*outputs, *[None] * (layout.batches - len(outputs))]
+    ours.outputs = done  # type: ignore[attr-defined]
+    return ours

@@ -1,0 +1,405 @@
+"""What a call will cost: `plan`, and the `Plan` it returns."""
+
+from __future__ import annotations
+
+import os
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from ._errors import make
+from ._features import read
+from ._kinds import arrays_of, refuse
+from ._layout import Layout, describe, offsets
+
+if TYPE_CHECKING:
+    from ._flat import Flat
+
+Bytes = int | tuple[int, int]
+
+
+class Plan:
+    """What a call of `flatten` or `flatten_` costs in memory, and why.
+
+    Made by `plan`; ``Flat.plan`` is the one that a result was made by. It holds no reference to an
+    entry. All numbers are bytes, and exact in what is asked of the allocator; the allocator may
+    round each block up. For a plan made from a `Layout` alone, `growth`, `peak` and
+    `reserved_growth` of a consuming call are (best, worst): what matters is where entries lie.
+
+    Attributes
+    ----------
+    layout : Layout
+        Shapes, dtype and devices of the entries.
+    strategy : str
+        ``"copy"``: new outputs, entries untouched. ``"inplace"``: all outputs lie in the entries'
+        own memory. ``"mixed"``: some do. ``"stream"``: outputs are made one after the other, and
+        the entries of each are given up after it.
+    nbytes : int
+        Bytes of all entries.
+    growth : int or (int, int)
+        Most bytes that the allocator rises above its level at the call.
+    peak : int or (int, int)
+        ``nbytes + growth``.
+    tables : int
+        Bytes of device memory, goflat's own, that describe the move.
+    reserved_growth : int or (int, int)
+        Most bytes that torch's allocator may reserve in addition.
+    """
+
+    __slots__ = (
+        "_call",
+        "_lines",
+        "_reasons",
+        "growth",
+        "in_place",
+        "layout",
+        "moved_rows",
+        "nbytes",
+        "peak",
+        "reserved_growth",
+        "strategy",
+        "tables",
+    )
+
+    def __init__(
+        self,
+        layout: Layout,
+        strategy: str,
+        growth: Bytes,
+        *,
+        reserved_growth: Bytes,
+        tables: int = 0,
+        in_place: int = 0,
+        moved_rows: int | None = None,
+        reasons: dict[int, str] | None = None,
+        lines: tuple[str, ...] = (),
+        call: dict[str, Any] | None = None,
+    ) -> None:
+        self.layout = layout
+        self.strategy = strategy
+        self.nbytes = nbytes(layout)
+        self.growth = growth
+        self.peak = _plus(growth, self.nbytes)
+        self.tables = tables
+        self.reserved_growth = reserved_growth
+        self.in_place = in_place
+        self.moved_rows = total_rows(layout) if moved_rows is None else moved_rows
+        self._reasons = reasons or {}
+        self._lines = lines
+        self._call = call or {}
+
+    def why(self, key: Any, batch: int) -> str:
+        """Say what becomes of the memory of an entry, and who holds it where somebody does.
+
+        Parameters
+        ----------
+        key : Hashable
+            A key of the layout.
+        batch : int
+            Which batch; negative numbers count from the end.
+
+        Returns
+        -------
+        str
+            ``"adopted: ..."`` or ``"copied: ..."`` and the reason. The holder is named as far as
+            Python's garbage collector knows it.
+
+        Raises
+        ------
+        KeyError, IndexError
+            If the layout has no such key or batch.
+
+        Examples
+        --------
+        >>> import torch, goflat
+        >>> kept = torch.zeros(2, 3)
+        >>> goflat.plan({"a": [kept]}, inplace=True).why("a", 0)  # doctest: +ELLIPSIS
+        "copied: ..."
+        """
+        if key not in self.layout.keys:
+            raise KeyError(key)
+        b = range(self.layout.batches)[batch]
+        e = self.layout.keys.index(key) * self.layout.batches + b
+        if self.strategy == "copy":
+            return "copied: flatten leaves its entries as they are"
+        reason = self._reasons.get(e)
+        return "adopted: nobody else refers to it" if reason is None else f"copied: {reason}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers as plain Python objects, as for JSON.
+
+        Returns
+        -------
+        dict[str, Any]
+            ``strategy``, ``nbytes``, ``growth``, ``peak``, ``tables``, ``reserved_growth``,
+            ``outputs``, ``outputs_in_place``, ``rows``, ``moved_rows``, and ``copied``: a list of
+            ``{"key", "batch", "why"}``.
+        """
+        place = self._place
+        copied = [
+            {"key": place(e)[0], "batch": place(e)[1], "why": why}
+            for e, why in sorted(self._reasons.items())
+        ]
+        return {
+            "strategy": self.strategy,
+            "nbytes": self.nbytes,
+            "growth": self.growth,
+            "peak": self.peak,
+            "tables": self.tables,
+            "reserved_growth": self.reserved_growth,
+            "outputs": self.layout.batches,
+            "outputs_in_place": self.in_place,
+            "rows": total_rows(self.layout),
+            "moved_rows": self.moved_rows,
+            "copied": copied,
+        }
+
+    def __str__(self) -> str:
+        """Say it as a table: a headline, then a line for all that costs something."""
+        return "\n".join([self._headline(), *(f"  {line}" for line in self._details())])
+
+    def __repr__(self) -> str:
+        """Say it in one line."""
+        return f"Plan({self._headline()})"
+
+    def __call__(self, features: Any, out: Any = None) -> Flat[Any]:
+        """Check that the plan still holds for `features`, and run it.
+
+        Parameters
+        ----------
+        features : Mapping or Sequence
+            Entries of the plan's layout.
+        out : Sequence[array] or array, optional
+            Where to write, as for `flatten`; not for a consuming plan.
+
+        Returns
+        -------
+        Flat
+            As `flatten` or, for a consuming plan, `flatten_` gives it.
+
+        Raises
+        ------
+        ShapeError
+            If `features` has another layout.
+        MemoryLimitError
+            If a consuming plan would now grow more than it says.
+        """
+        from . import _api, _consume
+
+        call = self._call
+        if not call.get("inplace"):
+            table: Any = read(features)
+            self._match(describe(table, call.get("dim", 0)) if table.grid else None)
+            options = {name: call[name] for name in ("dim", "dtype", "packed") if name in call}
+            return _api.flatten(table, out=out, **options)
+        if out is not None:
+            raise make(
+                "DTYPE", None, None, "out for a consuming plan", "none: outputs lie in place"
+            )
+        worst = self.growth[1] if isinstance(self.growth, tuple) else self.growth
+        limit = call.get("max_growth")
+        self._match(describe(read(features), 0))
+        return _consume.flatten_(features, max_growth=worst if limit is None else limit)
+
+    def _match(self, layout: Layout | None) -> None:
+        if layout is not None and layout != self.layout:
+            raise make("SHAPE", None, None, repr(layout), repr(self.layout))
+
+    def _place(self, e: int) -> tuple[Any, int]:
+        return self.layout.keys[e // self.layout.batches], e % self.layout.batches
+
+    def _headline(self) -> str:
+        layout = self.layout
+        devices = ", ".join(map(str, dict.fromkeys(layout.devices))) or "no device"
+        count = len(layout.keys) * layout.batches
+        rows = total_rows(layout)
+        moved = f"{100 * self.moved_rows / rows:.0f} %" if rows else "none"
+        return (
+            f"{count} entries, {size(self.nbytes)} on {devices}: {self.strategy}, "
+            f"{self.in_place} of {layout.batches} outputs in place, growth {_range(self.growth)}, "
+            f"tables {size(self.tables)}, {moved} of the rows move"
+        )
+
+    def _details(self) -> list[str]:
+        lines = list(self._lines)
+        for e, why in sorted(self._reasons.items()):
+            key, batch = self._place(e)
+            lines.append(f"copied: key {key!r}, batch {batch}: {why}")
+        return lines
+
+
+def plan(
+    features: Any,
+    *,
+    inplace: bool = False,
+    dim: int = 0,
+    dtype: Any = None,
+    packed: bool = False,
+    max_growth: int | None = None,
+) -> Plan:
+    """Say what a call would cost in memory, before anything moves.
+
+    Parameters
+    ----------
+    features : Mapping, Sequence or Layout
+        As for `flatten`; or a `Layout`, and then the numbers of a consuming call are (best, worst).
+        Nothing is changed, and nothing is kept.
+    inplace : bool, default False
+        Plan `flatten_`, which consumes its entries; else `flatten`.
+    dim, dtype, packed
+        As for `flatten`; a consuming call joins along dim 0 and converts nothing.
+    max_growth : int, optional
+        Bytes that the call may grow.
+
+    Returns
+    -------
+    Plan
+        The numbers; ``str(plan)`` is a table, ``plan(features)`` runs it.
+
+    Raises
+    ------
+    ShapeError, DTypeError, DeviceError
+        As `flatten` does.
+    OwnershipError
+        With `inplace`, for a leaf that requires grad and a tensor given twice.
+    MemoryLimitError
+        If the plan needs more than `max_growth`; it names the number.
+
+    Examples
+    --------
+    >>> import torch, goflat
+    >>> features = {"p2": [torch.zeros(2, 4)], "p3": [torch.ones(1, 4)]}
+    >>> goflat.plan(features).growth
+    48
+    """
+    call = {"inplace": inplace, "dim": dim, "dtype": dtype, "packed": packed}
+    call["max_growth"] = max_growth
+    if inplace:
+        made = _plan_consuming(features, dim, dtype, packed)
+    else:
+        made = _plan_copy(features, dim, dtype)
+    made._call = call
+    check_limit(made, max_growth)
+    return made
+
+
+def _plan_copy(features: Any, dim: int, dtype: Any) -> Plan:
+    layout, cast = _layout_of(features, dim, dtype)
+    return copy_plan(layout, dtype, cast)
+
+
+def _layout_of(features: Any, dim: int, dtype: Any) -> tuple[Layout, int]:
+    """Return the layout, and the bytes that converting entries takes."""
+    if isinstance(features, Layout):
+        return features, 0
+    table = read(features)
+    if not table.grid:
+        return describe(table, dim), 0
+    arrays = arrays_of(table)
+    grid = arrays.load(table.grid, table.place)
+    refuse(arrays, grid, table.place)
+    if dtype is None:
+        return describe(table._replace(grid=grid), dim), 0
+    meant = [_Meant(entry, dtype) for entry in grid]
+    cast = sum(prod(entry.shape) * itemsize(dtype) for entry in grid if entry.dtype != dtype)
+    return describe(table._replace(grid=meant), dim), cast
+
+
+class _Meant:
+    """An entry as it will be when converted."""
+
+    def __init__(self, entry: Any, dtype: Any) -> None:
+        self.shape = entry.shape
+        self.dtype = dtype
+        self.device = getattr(entry, "device", "cpu")
+
+
+def copy_plan(layout: Layout, dtype: Any = None, cast: int = 0) -> Plan:
+    """Return the plan of `flatten`: outputs are new, and nothing is given up."""
+    item = itemsize(layout.dtype if dtype is None else dtype)
+    row = prod(layout.row_shape) * item
+    outputs = [offsets(layout, b)[-1] * row for b in range(layout.batches)]
+    growth = sum(outputs) + cast
+    return Plan(layout, "copy", growth, reserved_growth=reserved_bound(outputs) + cast)
+
+
+def _plan_consuming(features: Any, dim: int, dtype: Any, packed: bool) -> Plan:
+    from . import _consume
+
+    if dim != 0 or dtype is not None or packed:
+        raise make("DTYPE", None, None, "dim, dtype or packed", "none of them: flatten_ has none")
+    if isinstance(features, Layout):
+        return bounds(features)
+    return _consume.plan_of(features)
+
+
+def bounds(layout: Layout) -> Plan:
+    """Return best and worst of a consuming call, of which only the layout is known."""
+    row = prod(layout.row_shape) * itemsize(layout.dtype)
+    outputs = [offsets(layout, b)[-1] * row for b in range(layout.batches)]
+    worst = sum(outputs)
+    reserved = (0, reserved_bound(outputs))
+    return Plan(layout, "inplace" if not worst else "mixed", (0, worst), reserved_growth=reserved)
+
+
+def check_limit(made: Plan, max_growth: int | None) -> None:
+    """Raise if a plan needs more than the caller allows; a range counts with its best."""
+    if max_growth is None:
+        return
+    least = made.growth[0] if isinstance(made.growth, tuple) else made.growth
+    if least > max_growth:
+        want = f"at most {max_growth} bytes (max_growth)"
+        raise make("LIMIT", None, None, f"a growth of {least} bytes\n{made}", want)
+
+
+def may_adopt() -> bool:
+    """Report whether consuming calls may write over entries; ``GOFLAT_INPLACE=0`` forbids it."""
+    return os.environ.get("GOFLAT_INPLACE", "1") != "0"
+
+
+# torch's allocator asks the driver for 2 MiB where a block is up to 1 MiB, 20 MiB where it is below
+# 10 MiB, and else for its size rounded up to 2 MiB (facts: c10/cuda/CUDACachingAllocator).
+def reserved_bound(blocks: list[int]) -> int:
+    """Return the most that torch's allocator may reserve for blocks of so many bytes."""
+    mib = 1 << 20
+    total = 0
+    for least, most, segment in ((1, mib, 2 * mib), (mib + 1, 10 * mib - 1, 20 * mib)):
+        small = [block for block in blocks if least <= block <= most]
+        per = max(segment // max(small), 1) if small else 1
+        total += -(-len(small) // per) * segment
+    large = [block for block in blocks if block >= 10 * mib]
+    return total + sum(-(-block // (2 * mib)) * 2 * mib for block in large)
+
+
+def nbytes(layout: Layout) -> int:
+    """Return the bytes of all entries."""
+    return total_rows(layout) * prod(layout.row_shape) * itemsize(layout.dtype)
+
+
+def total_rows(layout: Layout) -> int:
+    """Return the rows of all entries."""
+    return sum(map(sum, layout.rows.values()))
+
+
+def itemsize(dtype: Any) -> int:
+    """Return the bytes of an element; 0 where there is none to have a dtype."""
+    return 0 if dtype is None else int(dtype.itemsize)
+
+
+def size(count: int) -> str:
+    """Write bytes for people: ``40.1 MB``."""
+    amount = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000 or unit == "GB":
+            break
+        amount /= 1000
+    return f"{count} B" if unit == "B" else f"{amount:.1f} {unit}"
+
+
+def _range(count: Bytes) -> str:
+    if isinstance(count, tuple):
+        return f"{size(count[0])} to {size(count[1])}"
+    return size(count)
+
+
+def _plus(count: Bytes, more: int) -> Bytes:
+    return (count[0] + more, count[1] + more) if isinstance(count, tuple) else count + more

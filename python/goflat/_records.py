@@ -1,0 +1,75 @@
+"""The answers of the ownership survey as one block of memory, the way the extension takes it."""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING, Any
+
+from . import _native, _ownership
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_WORDS = 7  # of 64 bits in a gf_own of bridge/own.h
+_ADDRESS, _BYTES, _FACTS = 0, 1, 6  # the last word is flags and, above them, reason
+_HALF = 1 << 32
+
+
+class Records:
+    """One gf_own for each entry of a job."""
+
+    def __init__(self, words: array[int]) -> None:
+        self._words = words
+
+    def __len__(self) -> int:
+        """Return the number of entries."""
+        return len(self._words) // _WORDS
+
+    @property
+    def pointer(self) -> int:
+        """Where the records lie, as long as this object lives."""
+        return self._words.buffer_info()[0]
+
+    def address(self, e: int) -> int:
+        """Return where entry e lies."""
+        return self._words[_WORDS * e + _ADDRESS]
+
+    def nbytes(self, e: int) -> int:
+        """Return the bytes of entry e."""
+        return self._words[_WORDS * e + _BYTES]
+
+    def reason(self, e: int) -> int:
+        """Return why entry e may not be adopted."""
+        return self._words[_WORDS * e + _FACTS] >> 32
+
+    def flags(self, e: int) -> int:
+        """Return what else is known about entry e."""
+        return self._words[_WORDS * e + _FACTS] % _HALF
+
+    def hold(self, e: int) -> None:
+        """Count entry e as held, whatever the survey found."""
+        self._words[_WORDS * e + _FACTS] = _ownership.HELD * _HALF + self.flags(e)
+
+    def pick(self, entries: Sequence[int]) -> Records:
+        """Return the records of some entries."""
+        if len(entries) == len(self):
+            return self
+        picked = array("q")
+        for e in entries:
+            picked.extend(self._words[_WORDS * e : _WORDS * (e + 1)])
+        return Records(picked)
+
+
+def survey(grid: list[Any], containers: int) -> Records | None:
+    """Ask who else uses the entries of `grid`, each of which `containers` hold once.
+
+    None if this torch cannot be asked.
+    """
+    if not _ownership.meet():
+        return None
+    records = Records(array("q", bytes(8 * _WORDS * len(grid))))
+    try:
+        _native._core.bridge_Survey(id(grid), containers + 1, records.pointer)  # type: ignore[union-attr]
+    except RuntimeError as error:
+        raise _native._error(str(error), (), 0) from None
+    return records
