@@ -21,10 +21,16 @@ static int measure(making *m) {
   return -1;
 }
 
+static int is_tensor(PyObject *o) {
+  return gf_hooks.tensor != NULL && gf_own_hooks.hold != NULL && PyObject_TypeCheck(o, (PyTypeObject *)gf_hooks.tensor);
+}
+
 static int describe(making *m) {
   gf_view like;
   PyObject *object = m->ask->like;
-  if (gf_hooks.tensor == NULL || !PyObject_TypeCheck(object, (PyTypeObject *)gf_hooks.tensor) || gf_own_hooks.hold == NULL) {
+  int tensors = is_tensor(object);
+  for (int64_t i = 0; i < m->ask->under_len; i++) tensors &= is_tensor(m->ask->under[i]);
+  if (!tensors) {
     PyErr_SetString(PyExc_TypeError, "only torch tensors can be adopted");
     return -1;
   }
@@ -209,23 +215,29 @@ int64_t gf_adopt_into(uint64_t address, uint64_t shape, uint64_t like, uint64_t 
   return rc;
 }
 
+// The storage of a tensor and where its memory starts. 0, or -1 with a Python exception.
+static int find_storage(PyObject *tensor, const void **storage, uint64_t *data) {
+  if (gf_own_hooks.quick) {
+    *storage = gf_handle_storage(gf_tensor_handle(tensor));
+    *data = *storage == NULL ? 0 : gf_word(*storage, gf_words.data_at);
+    return 0;
+  }
+  PyObject *held = PyObject_CallOneArg(gf_own_hooks.hold, tensor), *keeper;
+  unsigned long long identity, lo, bytes;
+  int rc = held != NULL && PyArg_ParseTuple(held, "OKKK", &keeper, &identity, &lo, &bytes) ? 0 : -1;
+  Py_XDECREF(held);
+  if (rc == 0) *storage = (const void *)(uintptr_t)identity, *data = lo;
+  return rc;
+}
+
 static int64_t list_parts(PyObject *tensor, PyObject *list) {
   gf_parts parts;
   const void *storage;
   uint64_t data;
-  if (gf_live_adopted() == 0) return 0;
-  if (gf_own_hooks.quick) {
-    storage = gf_handle_storage(gf_tensor_handle(tensor));
-    data = storage == NULL ? 0 : gf_word(storage, gf_words.data_at);
-  } else {
-    PyObject *held = PyObject_CallOneArg(gf_own_hooks.hold, tensor), *keeper;
-    unsigned long long identity, lo, bytes;
-    int read = held != NULL && PyArg_ParseTuple(held, "OKKK", &keeper, &identity, &lo, &bytes);
-    Py_XDECREF(held);
-    if (!read) return -1;
-    storage = (const void *)(uintptr_t)identity, data = lo;
-  }
+  if (gf_live_adopted() == 0 || !is_tensor(tensor)) return 0;
+  if (find_storage(tensor, &storage, &data) != 0) return -1;
   int found = gf_adopted_parts_of(storage, data, 0, 0, &parts);
+  if (found < 0) PyErr_NoMemory();
   if (found <= 0) return found;
   int64_t count = 0;
   for (int64_t i = 0; count >= 0 && i < parts.len; i++) {

@@ -17,32 +17,41 @@ static int is_tensor(PyObject *o) {
 
 // ---- judge ----
 
+// An error is an answer that nobody can rely on. -1 for exceptions that are no errors, such as KeyboardInterrupt.
+static int swallow(int answer) {
+  if (!PyErr_Occurred()) return answer;
+  if (!PyErr_ExceptionMatches(PyExc_Exception)) return -1;
+  PyErr_Clear();
+  return answer;
+}
+
 static int attribute_is_true(PyObject *object, PyObject *name) {
   PyObject *value = PyObject_GetAttr(object, name);
   int yes = value != Py_False;  // also where there is no answer
   Py_XDECREF(value);
-  PyErr_Clear();
-  return yes;
+  return swallow(yes);
 }
 
+// A mode of __torch_function__ may answer for the tensor, and run any code.
 static int judge_grad(PyObject *tensor, gf_own *record) {
   static PyObject *requires_grad, *is_leaf;
   if (requires_grad == NULL) requires_grad = PyUnicode_InternFromString("requires_grad");
   if (is_leaf == NULL) is_leaf = PyUnicode_InternFromString("is_leaf");
+  if (requires_grad == NULL || is_leaf == NULL) return -1;
   if (gf_pointer(gf_handle_impl(gf_tensor_handle(tensor)), gf_words.state_at) == NULL) return GF_OWN_ADOPTABLE;
-  if (!attribute_is_true(tensor, requires_grad)) return GF_OWN_ADOPTABLE;
+  int grad = attribute_is_true(tensor, requires_grad);
+  if (grad <= 0) return grad < 0 ? -1 : GF_OWN_ADOPTABLE;
   record->flags |= GF_OWN_IS_GRAD;
-  return attribute_is_true(tensor, is_leaf) ? GF_OWN_LEAF : GF_OWN_ADOPTABLE;
+  int leaf = attribute_is_true(tensor, is_leaf);
+  return leaf > 0 ? GF_OWN_LEAF : leaf;
 }
 
 // Asks Python about a tensor whose dispatch keys are met for the first time. -1 with an exception that is no error.
 static int judge_unknown(PyObject *tensor) {
   PyObject *answer = PyObject_CallOneArg(gf_own_hooks.judge, tensor);
-  int plain = answer == Py_True;
+  int plain = swallow(answer == Py_True);
   Py_XDECREF(answer);
-  if (answer == NULL && !PyErr_ExceptionMatches(PyExc_Exception)) return -1;
-  PyErr_Clear();
-  if (plain) gf_remember_plain(tensor);
+  if (plain > 0) gf_remember_plain(tensor);
   return plain;
 }
 

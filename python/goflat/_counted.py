@@ -92,9 +92,9 @@ def _storage_of(tensor: Tensor) -> tuple[int, int, bool, int, int]:
 
 
 def _is_lent(tensor: Tensor, storage: Any) -> bool:
-    """Report whether memory is pinned, or shared with another process through CUDA."""
+    """Report whether memory is pinned, or shared with another process."""
     if tensor.is_cpu:
-        return tensor.is_pinned()
+        return bool(storage.is_shared()) or tensor.is_pinned()
     reductions = sys.modules.get("torch.multiprocessing.reductions")
     cache = {} if reductions is None else reductions.shared_cache
     return any(ref.cdata == storage._cdata for ref in list(cache.values()))
