@@ -73,27 +73,9 @@ func Unload(ordinal int) {
 	}
 }
 
-// PermuteBy is Permute by a kernel of that name, for those that fit.
-func PermuteBy(kernel string, device int, stream uintptr, p *flatten.Permutation) error {
-	on, err := usePermuter(device)
-	if err != nil {
-		return err
-	}
-	return on.permute(stream, p, kernelNamed(kernel))
-}
-
-// kernelNamed returns the kernel of a name, or NoPermuteKernel.
-func kernelNamed(name string) launch.PermuteKernel {
-	k := launch.Permute1
-	for k < launch.NumPermuteKernels && k.String() != name {
-		k++
-	}
-	return k
-}
-
 // PreparePermute uploads the tables of a permutation once and returns what does the
 // rest. Without a barrier all chains are whole.
-func PreparePermute(kernel string, barrier bool, device int, stream uintptr, p *flatten.Permutation) (launched func() error, done func() error, err error) {
+func PreparePermute(barrier bool, device int, stream uintptr, p *flatten.Permutation) (launched func() error, done func() error, err error) {
 	on, err := usePermuter(device)
 	if err != nil {
 		return nil, nil, err
@@ -101,7 +83,7 @@ func PreparePermute(kernel string, barrier bool, device int, stream uintptr, p *
 	c := new(permuteCall)
 	c.launch = c.enqueueLaunch
 	c.on, c.stream = on, stream
-	c.options = launch.PermuteOptions{Resident: &on.resident, Kernel: kernelNamed(kernel)}
+	c.options = launch.PermuteOptions{Resident: &on.resident}
 	if !barrier {
 		c.options.Resident = new([launch.NumPermuteKernels]uint32)
 	}
@@ -144,7 +126,7 @@ func PermuteReference(device int, stream uintptr, p *flatten.Permutation) error 
 	c := takePermuteCall()
 	defer c.putBack()
 	c.on, c.stream = &reference, stream
-	c.options = launch.PermuteOptions{Resident: &reference.resident, Kernel: launch.Permute1, Far: true}
+	c.options = launch.PermuteOptions{Resident: &reference.resident, Plain: true}
 	if !c.tables.Plan(p, &c.options) {
 		return nil
 	}

@@ -38,7 +38,7 @@ func Permute(device int, stream uintptr, p *flatten.Permutation) error {
 	if err != nil {
 		return err
 	}
-	return on.permute(stream, p, launch.NoPermuteKernel)
+	return on.permute(stream, p)
 }
 
 // Cooperative reports whether a device has cooperative launches. Without them Permute
@@ -63,12 +63,11 @@ func Held(device int) int64 {
 	return 0
 }
 
-// permute runs a permutation by a kernel, or by the best.
-func (p *permuter) permute(stream uintptr, perm *flatten.Permutation, kernel launch.PermuteKernel) error {
+func (p *permuter) permute(stream uintptr, perm *flatten.Permutation) error {
 	c := takePermuteCall()
 	defer c.putBack()
 	c.on, c.stream = p, stream
-	c.options = launch.PermuteOptions{Resident: &p.resident, Kernel: kernel}
+	c.options = launch.PermuteOptions{Resident: &p.resident}
 	if !c.tables.Plan(perm, &c.options) {
 		return nil
 	}
@@ -179,7 +178,7 @@ func (c *permuteCall) copyTable(to *piece) error {
 
 func (c *permuteCall) enqueueLaunch(l *launch.PermuteLaunch) error {
 	function := C.uintptr_t(c.on.functions[l.Kernel][l.Place])
-	blocks, threads, stream := C.uint32_t(l.Blocks), C.uint32_t(l.Kernel.Threads()), C.uintptr_t(c.stream)
+	blocks, threads, stream := C.uint32_t(l.Blocks), C.uint32_t(l.Threads), C.uintptr_t(c.stream)
 	var s C.goflat_status
 	if l.Cooperative {
 		s = C.goflat_cooperate(function, blocks, threads, stream, unsafe.Pointer(&l.Parameters[0]))

@@ -27,23 +27,23 @@ var permuteJobs = []struct {
 	{name: "ragged 3.3 GB of 2 KB rows", keys: 64, batches: 32, rows: upTo(1600), rowBytes: 2048},
 	{name: "ragged 39 MB", keys: 4, batches: 4, rows: upTo(100), rowBytes: 50176},
 	{name: "ragged 23 MB", keys: 6, batches: 5, rows: upTo(120), rowBytes: 12544},
+	{name: "ragged 1.3 GB of 4098 B rows", keys: 16, batches: 16, rows: upTo(2500), rowBytes: 4098},
+	{name: "ragged 1.3 GB of 4100 B rows", keys: 16, batches: 16, rows: upTo(2500), rowBytes: 4100},
+	{name: "ragged 1.3 GB of 4104 B rows", keys: 16, batches: 16, rows: upTo(2500), rowBytes: 4104},
 	{name: "seed 40 MB", keys: 4, batches: 4, rows: fixed(50), rowBytes: 50176, entries: true},
 	{name: "seed 40 MB by rows", keys: 4, batches: 4, rows: fixed(50), rowBytes: 50176},
 }
 
-// permuteWays are what a job is timed with besides memcpy: kernels with their tables in
-// place, and all that a call does ("whole").
-func permuteWays() []permuteWay {
-	ways := []permuteWay{{"call", "", true}, {"whole chains", "permute_16", false}}
-	for _, kernel := range permuteKernels {
-		ways = append(ways, permuteWay{kernel, kernel, true})
-	}
-	return ways
-}
-
-type permuteWay struct {
-	name, kernel string
-	barrier      bool
+// permuteWays are what a job is timed with besides memcpy: all that a call does, and its
+// launch alone, with the tables in place. Whole chains are what devices without
+// cooperative launches do.
+var permuteWays = []struct {
+	name          string
+	call, barrier bool
+}{
+	{name: "call", call: true},
+	{name: "launch", barrier: true},
+	{name: "launch of whole chains"},
 }
 
 // Time is as in BenchmarkGather, with L2 as the call before left it. cold-µs is the
@@ -125,12 +125,12 @@ func benchPermute(b *testing.B, p *flatten.Permutation, bytes int64) {
 			})
 		})
 	}
-	for _, way := range permuteWays() {
+	for _, way := range permuteWays {
 		b.Run(way.name, func(b *testing.B) {
 			d := onDevice(b, 0)
 			run := func() error { return gpu.Permute(0, d.stream, p) }
-			if way.kernel != "" {
-				launched, done, err := gpu.PreparePermute(way.kernel, way.barrier, 0, d.stream, p)
+			if !way.call {
+				launched, done, err := gpu.PreparePermute(way.barrier, 0, d.stream, p)
 				d.must(err)
 				defer func() { d.must(done()) }()
 				run = launched

@@ -90,12 +90,6 @@ func verifyShuffle(t *testing.T, device int, permute permuter, s *shuffle) {
 	}
 }
 
-// permuteKernels are those that a benchmark compares: vectors of 16 bytes.
-var permuteKernels = []string{
-	"permute_16", "permute_16_1024x2x1", "permute_16_512x4x1", "permute_16_512x4x2", "permute_16_512x3x2", "permute_16_512x3x4",
-	"permute_16_512x2x4", "permute_16_512x2x8", "permute_16_256x8x1", "permute_16_256x8x2", "permute_16_1024x1x4",
-}
-
 func TestPermute(t *testing.T) {
 	for device := range numDevices(t) {
 		t.Run(fmt.Sprintf("device %d", device), func(t *testing.T) { conformPermute(t, device, gpu.Permute) })
@@ -172,24 +166,6 @@ func conformPermute(t *testing.T, device int, permute permuter) {
 		s.perm = flatten.Permutation{Unit: 16, Grain: 16}
 		try(t, s)
 	})
-}
-
-func TestPermuteKernels(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
-	for _, kernel := range permuteKernels {
-		t.Run(kernel, func(t *testing.T) {
-			permute := func(device int, stream uintptr, p *flatten.Permutation) error {
-				return gpu.PermuteBy(kernel, device, stream, p)
-			}
-			for _, longest := range []int{2, 10, 1000} {
-				for _, slots := range []int{2, 3, 100, 1000, 10_000} {
-					verifyShuffle(t, 0, permute, newShuffle(r, 16*(1+r.Int64N(8)), 16*r.Int64N(2), slots, longest, 16*r.IntN(3)))
-				}
-			}
-		})
-	}
 }
 
 // smallShuffle is on a device, with a barrier and a table in device memory.

@@ -22,7 +22,7 @@ type permuter struct {
 	on        *loaded
 	module    cu.Module
 	functions [launch.NumPermuteKernels][launch.NumTablePlaces]uintptr // CUfunction
-	resident  [launch.NumPermuteKernels]uint32                         // blocks that the device runs at once, 0 without cooperative launches
+	resident  [launch.NumPermuteKernels]uint32                         // blocks that the device runs at once, of launch.BarrierThreads; 0 without cooperative launches
 	memory    *tableMemory
 }
 
@@ -99,12 +99,12 @@ func (p *permuter) findFunctions(cooperative bool) error {
 			}
 			p.functions[k][place] = functionHandle(f)
 			// Where modules load lazily, this loads the kernel now.
-			blocks, err := value(C.goflat_resident(C.uintptr_t(functionHandle(f)), C.uint32_t(k.Threads())))
+			blocks, err := value(C.goflat_resident(C.uintptr_t(functionHandle(f)), C.uint32_t(launch.BarrierThreads)))
 			if err != nil {
 				return err
 			}
 			if blocks == 0 {
-				return fmt.Errorf("kernel %v%s does not run with %d threads a block", k, place.Suffix(), k.Threads())
+				return fmt.Errorf("kernel %v%s does not run with %d threads a block", k, place.Suffix(), launch.BarrierThreads)
 			}
 			if all := uint32(blocks) * uint32(p.on.multiprocessors); cooperative && (place == 0 || all < p.resident[k]) {
 				p.resident[k] = all

@@ -17,7 +17,37 @@
 // Assumed: origin, grain and columns fit vectors of sizeof(V), positions do not overlap,
 // and a launch with a barrier is cooperative, its word zero when it starts.
 //
-// The floor is cudaMemcpy of the same bytes.
+// The floor is cudaMemcpy of the bytes of all entries. On an H200, as multiples of it, after
+// a call of the same and with L2 full of other data
+// (docs/bench/permute-h200-2026-11-30.json):
+//
+//     whole chains    3.2 GB of entries      0.90  0.90    40 MB of entries  0.56  0.85
+//                     3.2 GB of 50 KB rows   0.90  0.90    40 MB of rows     0.55  0.84
+//     with a barrier  3.2 GB of 50 KB rows   1.08  1.08    39 MB             0.59  0.87
+//                     1.9 GB                 1.11  1.10    23 MB             1.36  1.14
+//                     3.3 GB of 2 KB rows    1.12  1.11
+//
+// Whole chains are those of uniform jobs, of which an eighth (3.2 GB) or a quarter (40 MB) stays
+// where it is. 40 MB fit into L2, memcpy's 80 do not. The 1.36 is the host's: a reset and a
+// launch take longer to enqueue than to run. What decides there, by
+// `go test -bench Permute ./gpu`:
+//
+//   - Cuts: the chains of ragged jobs are few and long. Left whole they take 8 to 14 times
+//     memcpy, and 266 times with 2 KB rows.
+//   - Threads: 2048 a multiprocessor; 1536 take up to 1.05 times as long. With a barrier they
+//     come in blocks of 1024: of 256, four times as many meet, which takes 1.08 times as
+//     long at 23 and 39 MB. Without one they come in blocks of 256: of 1024 they take 1.01 to
+//     1.04 times as long at 3.2 GB. The code is the same.
+//   - Loads ahead: 2. 1 takes 1.02 times as long at 3.2 GB of whole chains and 1.05 at 23 MB. 4
+//     leave registers for 1024 threads, which take as long with a barrier and 1.1 times without;
+//     with more threads, and with 8 loads, registers are spilled: 1.3 to 1.5 times memcpy.
+//
+// Units that are no multiple of 16 bytes, or begin elsewhere, move by the largest power of two
+// that divides everything, down to a byte; how slow that is has not been measured. Aligned
+// vectors with bytes at both ends would do where all positions lie alike modulo 16, but those
+// are multiples of 16 apart, so only memory that begins off 16 would gain. Where positions
+// differ, a vector at one is made of two at the next: threads would have to meet within
+// groups, at every step.
 #include "common.cuh"
 
 // A PermuteHead is the first parameter of every launch; the same words are written in
@@ -221,10 +251,13 @@ template <typename V, typename Table> DEVICE Outside<V> load_outside(const Permu
     return o;
 }
 
+// Positions that a thread loads before it stores the first.
+enum { LOADS = 2 };
+
 // walk moves a share, LOADS positions at a time. At every position one vector is loaded, that
 // of the next position: where a chain ends, this is the head of the next chain. Words
 // are read a round ahead.
-template <typename V, u32 LOADS, typename Table> DEVICE void walk(const PermuteHead &h, const Table &t, const Share &s, Outside<V> o)
+template <typename V, typename Table> DEVICE void walk(const PermuteHead &h, const Table &t, const Share &s, Outside<V> o)
 {
     u32 w[LOADS + 1];
     UNROLL
@@ -270,16 +303,16 @@ template <typename V, typename Parameters> DEVICE Outside<V> permute_load(const 
     return o;
 }
 
-template <typename V, u32 LOADS, typename Parameters> DEVICE void permute_walk(const Parameters &p, const Outside<V> &o)
+template <typename V, typename Parameters> DEVICE void permute_walk(const Parameters &p, const Outside<V> &o)
 {
     if (p.head.barrier)
         await(p.head.barrier);
-    walk<V, LOADS>(p.head, table_of(p), share_of_thread(p.head, table_of(p), sizeof(V)), o);
+    walk<V>(p.head, table_of(p), share_of_thread(p.head, table_of(p), sizeof(V)), o);
 }
 
-template <typename V, u32 LOADS, typename Parameters> DEVICE void permute(const Parameters &p)
+template <typename V, typename Parameters> DEVICE void permute(const Parameters &p)
 {
-    permute_walk<V, LOADS>(p, permute_load<V>(p));
+    permute_walk<V>(p, permute_load<V>(p));
 }
 
 // permute_byte is the same the obvious way: every thread walks all chains in its byte of
@@ -307,34 +340,23 @@ KERNEL(1024, 1) permute_byte(PARAMETER(PermuteFar) p)
     }
 }
 
-#define PERMUTE(name, V, LOADS, THREADS, BLOCKS)                                                                       \
-    KERNEL(THREADS, BLOCKS) permute_##name##_4k(PARAMETER(Permute4K) p)                                                \
+// 1024 threads are what a launch with a barrier has; the others have fewer.
+#define PERMUTE(name, V)                                                                                               \
+    KERNEL(1024, 2) permute_##name##_4k(PARAMETER(Permute4K) p)                                                        \
     {                                                                                                                  \
-        permute<V, LOADS>(p);                                                                                          \
+        permute<V>(p);                                                                                                 \
     }                                                                                                                  \
-    KERNEL(THREADS, BLOCKS) permute_##name##_32k(PARAMETER(Permute32K) p)                                              \
+    KERNEL(1024, 2) permute_##name##_32k(PARAMETER(Permute32K) p)                                                      \
     {                                                                                                                  \
-        permute<V, LOADS>(p);                                                                                          \
+        permute<V>(p);                                                                                                 \
     }                                                                                                                  \
-    KERNEL(THREADS, BLOCKS) permute_##name##_far(PARAMETER(PermuteFar) p)                                              \
+    KERNEL(1024, 2) permute_##name##_far(PARAMETER(PermuteFar) p)                                                      \
     {                                                                                                                  \
-        permute<V, LOADS>(p);                                                                                          \
+        permute<V>(p);                                                                                                 \
     }
 
-PERMUTE(1, u8, 2, 1024, 2)
-PERMUTE(2, u16, 2, 1024, 2)
-PERMUTE(4, u32, 2, 1024, 2)
-PERMUTE(8, u64, 2, 1024, 2)
-PERMUTE(16, Vec16, 2, 1024, 2)
-
-// Other sizes to measure.
-PERMUTE(16_1024x2x1, Vec16, 1, 1024, 2)
-PERMUTE(16_512x4x1, Vec16, 1, 512, 4)
-PERMUTE(16_512x4x2, Vec16, 2, 512, 4)
-PERMUTE(16_512x3x2, Vec16, 2, 512, 3)
-PERMUTE(16_512x3x4, Vec16, 4, 512, 3)
-PERMUTE(16_512x2x4, Vec16, 4, 512, 2)
-PERMUTE(16_512x2x8, Vec16, 8, 512, 2)
-PERMUTE(16_256x8x1, Vec16, 1, 256, 8)
-PERMUTE(16_256x8x2, Vec16, 2, 256, 8)
-PERMUTE(16_1024x1x4, Vec16, 4, 1024, 1)
+PERMUTE(1, u8)
+PERMUTE(2, u16)
+PERMUTE(4, u32)
+PERMUTE(8, u64)
+PERMUTE(16, Vec16)

@@ -29,16 +29,16 @@ template <typename V, typename Parameters> void load_phase(const void *params)
     registers_of_thread<Outside<V>>() = permute_load<V>(*static_cast<const Parameters *>(params));
 }
 
-template <typename V, u32 LOADS, typename Parameters> void walk_phase(const void *params)
+template <typename V, typename Parameters> void walk_phase(const void *params)
 {
-    permute_walk<V, LOADS>(*static_cast<const Parameters *>(params), registers_of_thread<Outside<V>>());
+    permute_walk<V>(*static_cast<const Parameters *>(params), registers_of_thread<Outside<V>>());
 }
 
-#define PERMUTE_PHASES(name, V, LOADS)                                                                                 \
-    {"permute_" name "_4k", {load_phase<V, Permute4K>, walk_phase<V, LOADS, Permute4K>}},                              \
-        {"permute_" name "_32k", {load_phase<V, Permute32K>, walk_phase<V, LOADS, Permute32K>}},                       \
+#define PERMUTE_PHASES(name, V)                                                                                        \
+    {"permute_" name "_4k", {load_phase<V, Permute4K>, walk_phase<V, Permute4K>}},                                     \
+        {"permute_" name "_32k", {load_phase<V, Permute32K>, walk_phase<V, Permute32K>}},                              \
     {                                                                                                                  \
-        "permute_" name "_far", {load_phase<V, PermuteFar>, walk_phase<V, LOADS, PermuteFar>}                          \
+        "permute_" name "_far", {load_phase<V, PermuteFar>, walk_phase<V, PermuteFar>}                                 \
     }
 
 // Kernels without a barrier of the grid have one phase.
@@ -52,21 +52,11 @@ const std::map<std::string, std::vector<Phase>> kernels = {
     {"gather_byte_4k", {whole<Table4K, gather_byte_4k>}},
     {"gather_byte_32k", {whole<Table32K, gather_byte_32k>}},
     {"permute_byte", {whole<PermuteFar, permute_byte>}},
-    PERMUTE_PHASES("1", u8, 2),
-    PERMUTE_PHASES("2", u16, 2),
-    PERMUTE_PHASES("4", u32, 2),
-    PERMUTE_PHASES("8", u64, 2),
-    PERMUTE_PHASES("16", Vec16, 2),
-    PERMUTE_PHASES("16_1024x2x1", Vec16, 1),
-    PERMUTE_PHASES("16_512x4x1", Vec16, 1),
-    PERMUTE_PHASES("16_512x4x2", Vec16, 2),
-    PERMUTE_PHASES("16_512x3x2", Vec16, 2),
-    PERMUTE_PHASES("16_512x3x4", Vec16, 4),
-    PERMUTE_PHASES("16_512x2x4", Vec16, 4),
-    PERMUTE_PHASES("16_512x2x8", Vec16, 8),
-    PERMUTE_PHASES("16_256x8x1", Vec16, 1),
-    PERMUTE_PHASES("16_256x8x2", Vec16, 2),
-    PERMUTE_PHASES("16_1024x1x4", Vec16, 4),
+    PERMUTE_PHASES("1", u8),
+    PERMUTE_PHASES("2", u16),
+    PERMUTE_PHASES("4", u32),
+    PERMUTE_PHASES("8", u64),
+    PERMUTE_PHASES("16", Vec16),
 };
 
 } // namespace

@@ -10,49 +10,29 @@ import (
 // in where their table is.
 type PermuteKernel uint8
 
-// The kernels by the vectors that they move. NoPermuteKernel leaves the choice to
-// [Permute.Plan].
+// The kernels by the vectors that they move, of 1 << k bytes.
 const (
 	Permute1 PermuteKernel = iota
 	Permute2
 	Permute4
 	Permute8
 	Permute16
-	firstVariant
-	NumPermuteKernels = firstVariant + PermuteKernel(numVariants)
-	NoPermuteKernel   = NumPermuteKernels
+	NumPermuteKernels
 )
 
-var permuteKernels = [NumPermuteKernels]struct {
-	name    string
-	vector  int64  // bytes
-	threads uint32 // a block
-}{
-	{"permute_1", 1, 1024},
-	{"permute_2", 2, 1024},
-	{"permute_4", 4, 1024},
-	{"permute_8", 8, 1024},
-	{"permute_16", 16, 1024},
-	// Vectors of 16 bytes with threads x blocks a multiprocessor x loads ahead.
-	{"permute_16_1024x2x1", 16, 1024},
-	{"permute_16_512x4x1", 16, 512},
-	{"permute_16_512x4x2", 16, 512},
-	{"permute_16_512x3x2", 16, 512},
-	{"permute_16_512x3x4", 16, 512},
-	{"permute_16_512x2x4", 16, 512},
-	{"permute_16_512x2x8", 16, 512},
-	{"permute_16_256x8x1", 16, 256},
-	{"permute_16_256x8x2", 16, 256},
-	{"permute_16_1024x1x4", 16, 1024},
-}
-
-const numVariants = 10
+var permuteNames = [NumPermuteKernels]string{"permute_1", "permute_2", "permute_4", "permute_8", "permute_16"}
 
 // String is the kernel's name in the module, without the table.
-func (k PermuteKernel) String() string { return permuteKernels[k].name }
+func (k PermuteKernel) String() string { return permuteNames[k] }
 
-// Threads is the number of threads of a block.
-func (k PermuteKernel) Threads() uint32 { return permuteKernels[k].threads }
+// vector is the size in bytes of what the kernel moves at once.
+func (k PermuteKernel) vector() int64 { return 1 << k }
+
+// The threads of a block, with a barrier and without: see gpu/kernels/permute.cu.
+const (
+	BarrierThreads = 1024
+	chainThreads   = 256
+)
 
 // TablePlace is where a permutation's table lies.
 type TablePlace uint8
@@ -113,21 +93,20 @@ type Permute struct {
 
 // PermuteOptions is what Plan needs to know of the device.
 type PermuteOptions struct {
-	// Resident is how many blocks of each kernel the device runs at once; 0 where it
-	// has no cooperative launches.
+	// Resident is how many blocks of BarrierThreads threads of each kernel the device
+	// runs at once; 0 where it has no cooperative launches.
 	Resident *[NumPermuteKernels]uint32
-	// Kernel to use; NoPermuteKernel for the best. It must fit the permutation.
-	Kernel PermuteKernel
-	// Far keeps the table out of the parameters.
-	Far bool
+	// Plain is for permute_byte: vectors of a byte, and the table in device memory.
+	Plain bool
 }
 
-// A PermuteLaunch is one kernel launch: a grid of Blocks blocks of Kernel.Threads()
-// threads in one dimension, with Parameters as the only parameter.
+// A PermuteLaunch is one kernel launch: a grid of Blocks blocks of Threads threads in one
+// dimension, with Parameters as the only parameter.
 type PermuteLaunch struct {
 	Kernel      PermuteKernel
 	Place       TablePlace
 	Blocks      uint32
+	Threads     uint32
 	Cooperative bool
 	Parameters  []uint32 // valid until the function it was given to returns
 }
@@ -138,14 +117,14 @@ func (r *Permute) Plan(p *flatten.Permutation, o *PermuteOptions) bool {
 	if chains == 0 {
 		return false
 	}
-	r.p, r.kernel = p, o.Kernel
-	if r.kernel == NoPermuteKernel {
-		r.kernel = kernelFor(p)
+	r.p, r.kernel = p, kernelFor(p)
+	if o.Plain {
+		r.kernel = Permute1
 	}
-	r.columns = p.Unit / permuteKernels[r.kernel].vector
-	r.cutInto(chains, longest, int64(o.Resident[r.kernel])*int64(r.kernel.Threads()))
+	r.columns = p.Unit / r.kernel.vector()
+	r.cutInto(chains, longest, int64(o.Resident[r.kernel])*BarrierThreads)
 	r.place = TableFar
-	for place := Table4K; place < TableFar && !o.Far; place++ {
+	for place := Table4K; place < TableFar && !o.Plain; place++ {
 		if headWords+r.TableWords() <= tablePlaces[place].words {
 			r.place = place
 			break
@@ -180,12 +159,13 @@ func (r *Permute) count(p *flatten.Permutation) (chains int, longest int64) {
 
 // kernelFor returns the kernel of the largest vectors that all units consist of.
 func kernelFor(p *flatten.Permutation) PermuteKernel {
-	return Permute1 + PermuteKernel(min(bits.TrailingZeros64(uint64(p.Unit)|p.Origin|uint64(p.Grain)), 4))
+	return min(PermuteKernel(bits.TrailingZeros64(uint64(p.Unit)|p.Origin|uint64(p.Grain))), Permute16)
 }
 
 // cutInto decides between the two kinds of groups. Whole chains need no barrier, but a
 // long chain keeps its threads busy when all others are done: it may take a quarter of
-// what each of the resident threads has to do.
+// what each of the resident threads has to do, or a few steps. These two are guesses: chains of
+// 2 and of thousands were measured, and nothing in between.
 func (r *Permute) cutInto(chains int, longest, resident int64) {
 	most := min(resident/r.columns, int64(r.positions/2), maxGroups)
 	perThread := int64(r.positions) * r.columns / max(resident, 1)
@@ -224,8 +204,11 @@ func (r *Permute) Launches(barrier, table uint64, launch func(*PermuteLaunch) er
 	h[grainWord], h[groupsWord], h[positionsWord], h[closedWord] = uint32(r.p.Grain), r.groups, r.positions, r.closed
 	h[shareWord], h[restWord] = r.positions/r.groups, r.positions%r.groups
 	r.out = PermuteLaunch{
-		Kernel: r.kernel, Place: r.place, Cooperative: r.cut,
+		Kernel: r.kernel, Place: r.place, Threads: chainThreads, Cooperative: r.cut,
 		Parameters: r.parameters[:tablePlaces[r.place].words],
+	}
+	if r.cut {
+		r.out.Threads = BarrierThreads
 	}
 	for from := int64(0); from < r.columns; from += maxItems {
 		if err := r.launchColumns(from, min(r.columns-from, maxItems), launch); err != nil {
@@ -237,11 +220,11 @@ func (r *Permute) Launches(barrier, table uint64, launch func(*PermuteLaunch) er
 
 // launchColumns launches a range of columns, in as many launches as the groups need.
 func (r *Permute) launchColumns(from, n int64, launch func(*PermuteLaunch) error) error {
-	r.put64(originWord, r.p.Origin+uint64(from*permuteKernels[r.kernel].vector))
+	r.put64(originWord, r.p.Origin+uint64(from*r.kernel.vector()))
 	r.parameters[columnsWord] = uint32(n)
 	putDivisor(r.parameters[columnsDivisor:], uint32(n))
 	atOnce := uint32(min(maxItems/n, maxGroups))
-	threads := int64(r.kernel.Threads())
+	threads := int64(r.out.Threads)
 	for first := uint32(0); first < r.groups; first += atOnce {
 		r.parameters[firstGroupWord] = first
 		r.out.Blocks = uint32((n*int64(min(atOnce, r.groups-first)) + threads - 1) / threads)

@@ -13,7 +13,7 @@ import (
 var h200 = func() *[NumPermuteKernels]uint32 {
 	var resident [NumPermuteKernels]uint32
 	for k := range NumPermuteKernels {
-		resident[k] = 132 * 2048 / k.Threads()
+		resident[k] = 132 * 2048 / BarrierThreads
 	}
 	return &resident
 }()
@@ -52,7 +52,7 @@ func TestPermutePlan(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			r := new(Permute)
-			if !r.Plan(tt.p, &PermuteOptions{Resident: tt.resident, Kernel: NoPermuteKernel}) {
+			if !r.Plan(tt.p, &PermuteOptions{Resident: tt.resident}) {
 				t.Fatal("got nothing to do")
 			}
 			if r.kernel != tt.kernel || r.cut != tt.cut || r.place != tt.place {
@@ -68,7 +68,7 @@ func TestPermutePlan(t *testing.T) {
 func TestPermutePlanOfNothing(t *testing.T) {
 	r := new(Permute)
 	for _, p := range []*flatten.Permutation{chains(16), chains(16, 1, 1, 1)} {
-		if r.Plan(p, &PermuteOptions{Resident: h200, Kernel: NoPermuteKernel}) {
+		if r.Plan(p, &PermuteOptions{Resident: h200}) {
 			t.Errorf("%v: got something to do", p.Ends)
 		}
 	}
@@ -84,7 +84,7 @@ func TestPermuteGroups(t *testing.T) {
 			lengths[i] = 1 + random.IntN(1+random.IntN(300))
 		}
 		r := new(Permute)
-		if !r.Plan(chains(16*(1+random.Int64N(200)), lengths...), &PermuteOptions{Resident: h200, Kernel: NoPermuteKernel}) {
+		if !r.Plan(chains(16*(1+random.Int64N(200)), lengths...), &PermuteOptions{Resident: h200}) {
 			continue
 		}
 		table := make([]uint32, r.TableWords())
@@ -127,13 +127,13 @@ func TestPermuteLaunchesCoverEverything(t *testing.T) {
 		chains(3<<20+1, slices.Repeat([]int{2}, 5000)...),
 	} {
 		r := new(Permute)
-		r.Plan(p, &PermuteOptions{Resident: h200, Kernel: NoPermuteKernel})
+		r.Plan(p, &PermuteOptions{Resident: h200})
 		var items int64
 		err := r.Launches(0, 0, func(l *PermuteLaunch) error {
 			columns, first := l.Parameters[columnsWord], l.Parameters[firstGroupWord]
-			turns := int64(l.Blocks) * int64(l.Kernel.Threads()) / int64(columns)
+			turns := int64(l.Blocks) * int64(l.Threads) / int64(columns)
 			items += int64(columns) * min(turns, int64(r.groups-first))
-			if threads := int64(l.Blocks) * int64(l.Kernel.Threads()); threads >= 1<<31 {
+			if threads := int64(l.Blocks) * int64(l.Threads); threads >= 1<<31 {
 				t.Errorf("got %d threads", threads)
 			}
 			return nil
