@@ -13,17 +13,17 @@ type cell struct {
 	used bool   // some other cell gets its unit
 }
 
-// cells numbers the units that a permutation can touch, densely and by address,
-// over all runs.
+// cells numbers the units that a permutation moves from or to, densely and by
+// address, over all runs.
 type cells struct {
-	all   []cell
-	entry []int // per entry of the outputs in place: its first cell
-	out   []int // per batch in place: its first cell
+	all []cell
+	src []int // per segment that moves: the cell of its first byte, before
+	dst []int // and after
 }
 
-// mostUnits bounds permutations: one of so many takes a quarter of a second to
-// plan, and 64 MiB of tables.
-const mostUnits = 1 << 24
+// mostUnits bounds permutations: one of so many takes some tenths of a second to
+// plan, and 16 MiB of tables.
+const mostUnits = 1 << 22
 
 // permutation is the permutation that brings the own entries of the outputs in
 // place to where they must be, all starts being on a grid of unit bytes. It is nil
@@ -40,10 +40,10 @@ func (j *inPlaceJob) permutation(pl *placement, unit, limit int64) (p *Permutati
 	stretches := j.touched(pl)
 	p = &Permutation{Unit: unit, Origin: stretches[0].lo}
 	var span uint64
-	if p.Grain, span = p.fit(stretches); span/uint64(p.Grain) > math.MaxInt32 {
+	if p.Grain, span = p.fit(stretches); span/uint64(p.Grain) > math.MaxInt32 || tooMany(stretches, unit) {
 		return nil, false
 	}
-	c := j.number(pl, p, stretches)
+	c := j.number(p, stretches)
 	j.link(pl, c, unit)
 	p.Pos = make([]uint32, 0, moved+moved/8)
 	c.walk(p)
@@ -61,26 +61,56 @@ func (j *inPlaceJob) movedUnits(pl *placement, unit int64) int64 {
 	return n
 }
 
-// touched is the stretches that hold own entries of outputs in place, or such an
-// output, by address. what is the entry, or -1 minus the batch.
+// tooMany reports whether the stretches have more cells than are sensible: many
+// more than move, since of an output along another dim than the first all count.
+func tooMany(stretches []stretch, unit int64) bool {
+	var cells uint64
+	for _, s := range stretches {
+		cells += (s.hi - s.lo) / uint64(unit)
+		if cells > 4*mostUnits {
+			return true
+		}
+	}
+	return false
+}
+
+// touched is the stretches that own entries of outputs in place leave or go to, by
+// address. what is the segment that leaves, or -1 minus the one that goes there.
 func (j *inPlaceJob) touched(pl *placement) []stretch {
-	outs := j.outStretches(pl)
-	all := make([]stretch, 0, len(j.own)+len(outs))
+	to := j.destinations(pl)
+	all := make([]stretch, 0, len(j.own)+len(to))
 	for _, e := range j.own {
-		if !pl.in[e%j.l.Batches] {
+		i := j.segmentOf[e]
+		if s := &j.move.Segments[i]; !pl.in[s.Batch] || j.stays(pl, s) {
 			continue
 		}
 		lo, hi := j.extent(e)
-		for len(outs) > 0 && outs[0].lo < lo {
-			all = append(all, stretch{outs[0].lo, outs[0].hi, -1 - outs[0].what})
-			outs = outs[1:]
+		for len(to) > 0 && to[0].lo < lo {
+			all = append(all, to[0])
+			to = to[1:]
 		}
-		all = append(all, stretch{lo, hi, e})
+		all = append(all, stretch{lo, hi, i})
 	}
-	for _, o := range outs {
-		all = append(all, stretch{o.lo, o.hi, -1 - o.what})
+	return append(all, to...)
+}
+
+// destinations is where own entries go: a stretch for each, or a whole output
+// where entries go side by side.
+func (j *inPlaceJob) destinations(pl *placement) []stretch {
+	to := make([]stretch, 0, len(j.own))
+	for _, o := range j.outStretches(pl) {
+		for i := j.first[o.what]; i < j.first[o.what+1]; i++ {
+			s := &j.move.Segments[i]
+			switch {
+			case len(s.Axes) > 0:
+				to = append(to, stretch{o.lo, o.hi, -1 - i})
+			case j.ownEntry[s.Entry] && !j.stays(pl, s):
+				at := o.lo + uint64(s.Dst)
+				to = append(to, stretch{at, at + uint64(s.Bytes), -1 - i})
+			}
+		}
 	}
-	return all
+	return to
 }
 
 // outStretches is where the outputs in place lie, by address.
@@ -107,9 +137,9 @@ func (p *Permutation) fit(stretches []stretch) (grain int64, span uint64) {
 }
 
 // number numbers the cells of the stretches; where stretches meet they share cells.
-func (j *inPlaceJob) number(pl *placement, p *Permutation, stretches []stretch) *cells {
+func (j *inPlaceJob) number(p *Permutation, stretches []stretch) *cells {
 	unit := uint64(p.Unit)
-	c := &cells{entry: make([]int, len(j.places)), out: make([]int, j.l.Batches)}
+	c := &cells{src: make([]int, len(j.move.Segments)), dst: make([]int, len(j.move.Segments))}
 	var count uint64
 	lo, hi := stretches[0].lo, stretches[0].lo // of the piece of memory numbered last
 	for _, s := range stretches {
@@ -118,11 +148,16 @@ func (j *inPlaceJob) number(pl *placement, p *Permutation, stretches []stretch) 
 			lo, hi = s.lo, s.lo
 		}
 		hi = max(hi, s.hi)
+		at := int(count + (s.lo-lo)/unit)
 		if s.what >= 0 {
-			c.entry[s.what] = int(count + (s.lo-lo)/unit)
-		} else {
-			c.out[-1-s.what] = int(count + (s.lo-lo)/unit)
+			c.src[s.what] = at
+			continue
 		}
+		i := -1 - s.what
+		if seg := &j.move.Segments[i]; len(seg.Axes) > 0 {
+			at += int(seg.Dst / p.Unit)
+		}
+		c.dst[i] = at
 	}
 	count += (hi - lo) / unit
 	c.all = make([]cell, count)
@@ -154,7 +189,7 @@ func (j *inPlaceJob) link(pl *placement, c *cells, unit int64) {
 		if !pl.in[s.Batch] || !j.ownEntry[s.Entry] || j.stays(pl, s) {
 			continue
 		}
-		c.linkAxes(s.Axes, c.out[s.Batch]+int(s.Dst/unit), c.entry[s.Entry]+int(s.Src/unit), int(s.Bytes/unit), unit)
+		c.linkAxes(s.Axes, c.dst[i], c.src[i], int(s.Bytes/unit), unit)
 	}
 }
 

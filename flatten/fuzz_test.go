@@ -3,7 +3,9 @@ package flatten
 import (
 	"encoding/binary"
 	"errors"
+	"math/rand/v2"
 	"testing"
+	"time"
 )
 
 // A decoder makes a job of raw bytes: small numbers from one byte each, and now
@@ -213,4 +215,95 @@ func FuzzOverlap(f *testing.F) {
 			t.Errorf("%+v, %d bytes: got %v, want %v", views, elem, got, want)
 		}
 	})
+}
+
+// FuzzInPlace plans a small job in some memory and runs the plan on it.
+func FuzzInPlace(f *testing.F) {
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		(&decoder{data}).memoryJob().check(t, rand.New(rand.NewPCG(1, 2)))
+	})
+}
+
+// FuzzInPlaceAnywhere plans jobs whose sizes, places and blocks may be anything. The
+// planner may refuse, never panic or take long, and a plan keeps its invariants.
+func FuzzInPlaceAnywhere(f *testing.F) {
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		d := &decoder{data}
+		m := d.memoryJob()
+		if d.below(2) == 0 {
+			d.stretch(m)
+		}
+		for range d.below(4) {
+			d.spoil(m)
+		}
+		begin := time.Now()
+		p, err := PlanInPlace(m.layout, m.entries, m.places, m.blocks, m.o)
+		if took := time.Since(begin); took > 5*time.Second {
+			t.Errorf("planning took %v\n%v", took, m)
+		}
+		if err != nil {
+			return
+		}
+		if err := p.verify(); err != nil {
+			t.Fatalf("%v\n%v\n%v", err, m, p)
+		}
+	})
+}
+
+// stretch makes everything in the job larger by the same factor.
+func (d *decoder) stretch(m *memoryJob) {
+	factor := int64(1) << d.below(40)
+	for e := range m.layout.Rows {
+		m.layout.Rows[e] *= factor
+		m.places[e].Addr *= uint64(factor)
+	}
+	for i := range m.blocks {
+		b := &m.blocks[i]
+		b.Lo *= uint64(factor)
+		b.Hi *= uint64(factor)
+		b.Bytes *= factor
+	}
+	m.entries = nil
+	m.o.ScratchBytes *= factor
+}
+
+// spoil changes one number of the job to anything.
+func (d *decoder) spoil(m *memoryJob) {
+	n := d.number(200)
+	e := d.below(len(m.places))
+	switch d.below(8) {
+	case 0:
+		m.places[e].Addr = uint64(n)
+	case 1:
+		m.places[e].Block = int(n)
+	case 2:
+		m.layout.Rows[e] = n
+	case 3:
+		m.places[e].Addr += uint64(n)
+	case 4:
+		m.o.ScratchBytes = n
+	default:
+		if len(m.blocks) > 0 {
+			d.spoilBlock(&m.blocks[d.below(len(m.blocks))], n)
+		}
+	}
+}
+
+func (d *decoder) spoilBlock(b *Block, n int64) {
+	switch d.below(6) {
+	case 0:
+		b.Lo = uint64(n)
+	case 1:
+		b.Hi = uint64(n)
+	case 2:
+		b.Bytes = n
+	case 3:
+		b.Lo += uint64(n)
+	case 4:
+		b.Hi += uint64(n)
+	default:
+		b.Range = int(n)
+	}
 }

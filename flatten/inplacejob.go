@@ -15,10 +15,11 @@ type inPlaceJob struct {
 	blocks []Block
 	o      Options
 
-	move     Plan    // which bytes go where, from entries to outputs
-	first    []int   // index of the first segment of each batch, and behind the last
-	span     []int64 // bytes from the lowest to the highest of each entry
-	outBytes []int64 // per batch
+	move      Plan    // which bytes go where, from entries to outputs
+	first     []int   // index of the first segment of each batch, and behind the last
+	segmentOf []int   // per entry with bytes: its last segment; own entries have one
+	span      []int64 // bytes from the lowest to the highest of each entry
+	outBytes  []int64 // per batch
 
 	fixed    []bool // per block: it must not be written
 	freeRoom []bool // per block: no entry is its user
@@ -64,8 +65,10 @@ func (j *inPlaceJob) buildPlan(entries []Entry) error {
 		return err
 	}
 	j.first = make([]int, j.l.Batches+1)
+	j.segmentOf = make([]int, len(j.l.Rows))
 	for i := range j.move.Segments {
 		j.first[j.move.Segments[i].Batch+1] = i + 1
+		j.segmentOf[j.move.Segments[i].Entry] = i
 	}
 	for b := range j.l.Batches { // batches without segments
 		j.first[b+1] = max(j.first[b+1], j.first[b])

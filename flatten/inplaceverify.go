@@ -146,10 +146,24 @@ func (p *InPlace) verifyStep(s *Step, made, gone []bool, scratch bool) error {
 			}
 		}
 	}
-	if s.Kind == Gather {
+	if s.runs() <= maxWatchedRuns {
 		return apart(reads, writes)
 	}
 	return nil
+}
+
+// maxWatchedRuns bounds the steps of which verify looks at every run of a move.
+const maxWatchedRuns = 1 << 16
+
+// runs is how many runs of contiguous bytes or units the step moves.
+func (s *Step) runs() (n int64) {
+	if s.Perm != nil {
+		return int64(len(s.Perm.Pos))
+	}
+	for i := range s.Moves {
+		n += s.Moves[i].Payload() / s.Moves[i].Bytes
+	}
+	return n
 }
 
 // verifyAlive checks that no block under t has been given back.
@@ -168,16 +182,26 @@ type touch struct {
 	lo, hi uint64
 }
 
-// touches are the bytes that a step reads and those it writes.
+// touches are the bytes that a step reads and those it writes, for a permutation
+// all it writes. Of too many moves it is also what lies between their runs, and of a
+// permutation of too many units nothing.
 func (s *Step) touches() (reads, writes []touch) {
+	many := s.runs() > maxWatchedRuns
 	for i := range s.Moves {
 		m := &s.Moves[i]
+		if many {
+			seg := m.segment()
+			from, srcEnd, to, dstEnd := seg.reach()
+			reads = append(reads, touch{m.Src.Base, uint64(from), uint64(srcEnd)})
+			writes = append(writes, touch{m.Dst.Base, uint64(to), uint64(dstEnd)})
+			continue
+		}
 		m.eachRun(m.Axes, 0, 0, func(dst, src uint64) {
 			reads = append(reads, touch{m.Src.Base, src, src + uint64(m.Bytes)})
 			writes = append(writes, touch{m.Dst.Base, dst, dst + uint64(m.Bytes)})
 		})
 	}
-	if s.Perm != nil {
+	if s.Perm != nil && !many {
 		for _, v := range s.Perm.Pos {
 			at := s.Perm.address(v)
 			writes = append(writes, touch{Absolute, at, at + uint64(s.Perm.Unit)})

@@ -14,8 +14,12 @@ type bin struct {
 }
 
 // packSteps bounds the search of pack; looking at one bin is a step and takes
-// about a nanosecond.
-const packSteps = 1 << 17
+// about a nanosecond. The first answer may take longer, up to the many packMostSteps
+// of a job of thousands of outputs and thousands of bins, where it leaves out the rest.
+const (
+	packSteps     = 1 << 16
+	packMostSteps = 1 << 27
+)
 
 // pack puts items of the given sizes into bins and returns the bin of each, -1
 // for an item that is left out. Few bytes are left out: the search tries the
@@ -102,6 +106,9 @@ func (p *packing) put(i, item, bin int, out int64) {
 func (p *packing) tightest(size, above int64) int {
 	p.steps -= len(p.room)
 	found := -1
+	if p.steps < -packMostSteps {
+		return found
+	}
 	for i, room := range p.room {
 		if room > above && room >= roundUp(size, p.bins[i].step) && (found < 0 || room < p.room[found]) {
 			found = i
