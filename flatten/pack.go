@@ -74,7 +74,7 @@ func (p *packing) try(i int, out int64) {
 	item := p.order[i]
 	size := p.sizes[item]
 	p.rest -= size
-	for bin := p.tightest(size, 0); bin >= 0 && p.open(); bin = p.tightest(size, p.room[bin]) {
+	for bin := p.tightest(size, -1); bin >= 0 && p.open(); bin = p.tightest(size, bin) {
 		p.put(i, item, bin, out)
 	}
 	if p.open() {
@@ -101,16 +101,20 @@ func (p *packing) put(i, item, bin int, out int64) {
 	p.space += taken
 }
 
-// tightest is the bin of the least room that is more than above and enough for
-// size, or -1. Of bins with equal room one is as good as another.
-func (p *packing) tightest(size, above int64) int {
+// tightest is the bin of the least room that has enough for size, among those
+// that come after a bin in this order, -1 for all; or -1 if there is none. Of bins
+// alike one is as good as another.
+func (p *packing) tightest(size int64, after int) int {
 	p.steps -= len(p.room)
 	found := -1
 	if p.steps < -packMostSteps {
 		return found
 	}
 	for i, room := range p.room {
-		if room > above && room >= roundUp(size, p.bins[i].step) && (found < 0 || room < p.room[found]) {
+		if found >= 0 && room >= p.room[found] || room < roundUp(size, p.bins[i].step) {
+			continue
+		}
+		if after < 0 || room > p.room[after] || room == p.room[after] && i > after && p.bins[i].step != p.bins[after].step {
 			found = i
 		}
 	}
