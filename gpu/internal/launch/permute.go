@@ -86,7 +86,9 @@ type Permute struct {
 	positions  uint32 // of chains that move something
 	closed     uint32 // of these, in closed chains
 	groups     uint32
-	columns    int64 // vectors of a unit
+	share      uint32 // positions of each group if all have the same number,
+	rest       uint32 // and one more in so many
+	columns    int64  // vectors of a unit
 	parameters [32760 / 4]uint32
 	out        PermuteLaunch
 }
@@ -170,11 +172,11 @@ func (r *Permute) cutInto(chains int, longest, resident int64) {
 	most := min(resident/r.columns, int64(r.positions/2), maxGroups)
 	perThread := int64(r.positions) * r.columns / max(resident, 1)
 	r.cut = most >= 2 && longest > max(wholeChainSteps, perThread/4)
+	r.groups = uint32(min(chains, maxGroups))
 	if r.cut {
 		r.groups = uint32(most)
-		return
 	}
-	r.groups = uint32(min(chains, maxGroups))
+	r.share, r.rest = r.positions/r.groups, r.positions%r.groups
 }
 
 // TableWords is the length of the table.
@@ -202,7 +204,7 @@ func (r *Permute) Launches(barrier, table uint64, launch func(*PermuteLaunch) er
 	r.put64(barrierWord, barrier)
 	h := &r.parameters
 	h[grainWord], h[groupsWord], h[positionsWord], h[closedWord] = uint32(r.p.Grain), r.groups, r.positions, r.closed
-	h[shareWord], h[restWord] = r.positions/r.groups, r.positions%r.groups
+	h[shareWord], h[restWord] = r.share, r.rest
 	r.out = PermuteLaunch{
 		Kernel: r.kernel, Place: r.place, Threads: chainThreads, Cooperative: r.cut,
 		Parameters: r.parameters[:tablePlaces[r.place].words],
@@ -243,7 +245,9 @@ func (r *Permute) put64(at int, v uint64) {
 func (r *Permute) Write(table []uint32) {
 	w := permuteWriter{r: r, table: table}
 	w.chains(true)
-	w.chains(false)
+	if r.closed < r.positions {
+		w.chains(false)
+	}
 	for w.group < r.groups { // only of whole chains: these are empty
 		w.next(r.positions)
 	}
@@ -296,5 +300,5 @@ func (w *permuteWriter) next(v uint32) {
 
 // bound is where a group begins if all have the same number of positions, up to one.
 func (r *Permute) bound(group uint32) uint32 {
-	return group*(r.positions/r.groups) + min(group, r.positions%r.groups)
+	return group*r.share + min(group, r.rest)
 }
