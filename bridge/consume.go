@@ -99,6 +99,7 @@ type report struct {
 
 // outReport says where an output lies: at an address, or it is spilled. Under has an entry of each storage under it.
 type outReport struct {
+	Rows    int64  `json:"rows"`
 	Address uint64 `json:"address"`
 	Spilled bool   `json:"spilled"`
 	Under   []int  `json:"under"`
@@ -132,7 +133,7 @@ func (c *consumption) report() *report {
 		MovedRows: p.MovedRows, Ranges: c.ranges(), Outs: make([]outReport, len(p.Outs)), Steps: make([]stepReport, len(p.Steps)),
 	}
 	for b, out := range p.Outs {
-		r.Outs[b] = outReport{Address: out.Off, Spilled: out.Base != flatten.Absolute, Under: []int{}}
+		r.Outs[b] = outReport{Rows: p.Layout.BatchRows(b), Address: out.Off, Spilled: out.Base != flatten.Absolute, Under: []int{}}
 		if !r.Outs[b].Spilled {
 			r.Outs[b].Under = c.entriesUnder(p.Under[b])
 		}

@@ -124,7 +124,7 @@ func (s *spec) holdings(records []C.gf_own) (*holdings, error) {
 	}
 	for i := 0; i < len(s.rooms); i += 3 {
 		h.blocks = append(h.blocks, flatten.Block{
-			Range: int(s.rooms[i]), Lo: uint64(s.rooms[i+1]), Hi: uint64(s.rooms[i+2]),
+			Range: collected(s.rooms[i]), Lo: uint64(s.rooms[i+1]), Hi: uint64(s.rooms[i+2]),
 		})
 		h.first = append(h.first, -1)
 	}
@@ -177,8 +177,11 @@ func (s *spec) rangeOf(address uint64) (int, error) {
 		return int(address), nil
 	}
 	if id, _, _, ok := gpu.CollectRange(address); ok {
-		return -int(id) - 1, nil // as free room has it, and no address
+		return collected(id), nil
 	}
 	lo, _, _, err := gpu.Allocation(int(s.device.Index), address)
 	return int(lo), deviceError(err)
 }
+
+// collected is the range of a plan that stands for a collected range: negative, as no address is.
+func collected(id int64) int { return -int(id) - 1 }

@@ -96,6 +96,9 @@ func (j *job) run(outs, dim int64) (C.int, error) {
 	if err := j.describe(int(dim)); err != nil {
 		return 0, err
 	}
+	if j.c.flags&C.GF_FLAG_LAYOUT != 0 {
+		return j.publish()
+	}
 	if status, err := j.fill(outs); status != C.GF_DONE || err != nil {
 		return status, j.unpacked(err)
 	}

@@ -18,7 +18,7 @@ enum {
 
 enum { GF_KIND_NONE = 0, GF_KIND_TORCH, GF_KIND_NUMPY, GF_KIND_CUPY, GF_KIND_EXCHANGE, GF_KIND_DLPACK };  // whose arrays these are
 
-enum { GF_FLAG_ONE_KEY = 1, GF_FLAG_PACKED = 2, GF_FLAG_NO_GRAD = 4 };  // what the caller asks for
+enum { GF_FLAG_ONE_KEY = 1, GF_FLAG_PACKED = 2, GF_FLAG_NO_GRAD = 4, GF_FLAG_LAYOUT = 8 };  // what the caller asks for
 
 enum { GF_AUTOGRAD_UNKNOWN = 0, GF_AUTOGRAD_OFF, GF_AUTOGRAD_ON, GF_AUTOGRAD_DUALS };
 

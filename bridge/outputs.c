@@ -216,9 +216,10 @@ static int is_last(const gf_job *job) {
          job->quick_device_type == last.device_type && job->quick_device_index == last.device_index;
 }
 
-// An attribute that arrays of other libraries need not have: None then.
+// An attribute of an output, or of an entry where there are no outputs, that arrays of other libraries need not have:
+// None then.
 static PyObject *attribute_of(gf_job *job, int64_t batch, PyObject *name) {
-  PyObject *value = PyObject_GetAttr(job->outs[batch], name);
+  PyObject *value = PyObject_GetAttr(job->outs_len > 0 ? job->outs[batch] : job->objects[batch], name);
   if (value != NULL || job->kind != GF_KIND_EXCHANGE || !PyErr_ExceptionMatches(PyExc_AttributeError)) return value;
   PyErr_Clear();
   return Py_NewRef(Py_None);
@@ -248,9 +249,9 @@ static void remember(gf_job *job) {
 // One device for all batches, a tuple of one per batch, or None where arrays have no such attribute.
 static PyObject *devices_of(gf_job *job) {
   if (job->kind == GF_KIND_NUMPY || job->kind == GF_KIND_DLPACK) return Py_NewRef(Py_None);
-  if (all_on_one_device(job) || job->outs_len != job->batches) return device_of(job);
-  PyObject *devices = PyTuple_New(job->outs_len);
-  for (int64_t b = 0; devices != NULL && b < job->outs_len; b++) {
+  if (all_on_one_device(job) || job->flags & GF_FLAG_PACKED) return device_of(job);
+  PyObject *devices = PyTuple_New(job->batches);
+  for (int64_t b = 0; devices != NULL && b < job->batches; b++) {
     PyObject *device = attribute_of(job, b, name_device);
     if (device == NULL) Py_CLEAR(devices);
     else PyTuple_SET_ITEM(devices, b, device);
@@ -261,7 +262,7 @@ static PyObject *devices_of(gf_job *job) {
 // (keys, row counts as native 64-bit integers, key-major, dim, row shape, dtype, devices)
 static PyObject *layout_of(gf_job *job, int32_t row_dims, const int64_t *row_shape) {
   PyObject *parts[] = {
-      Py_NewRef(job->names),
+      Py_NewRef(job->names == NULL ? Py_None : (PyObject *)job->names),
       PyBytes_FromStringAndSize((const char *)job->rows, job->entries * (Py_ssize_t)sizeof *job->rows),
       PyLong_FromLongLong(job->dim),
       shape_tuple(row_dims, row_shape),

@@ -190,16 +190,16 @@ def _job(containers: Containers) -> Job:
     table = containers.table
     if not table.grid:
         return Nothing(containers, describe(table, 0))
+    if kind_of(type(table.grid[0])) == "torch":
+        from ._inplace import job_of
+
+        job = job_of(containers)
+        if job is not None:
+            return job
     arrays = arrays_of(table)
     grid = arrays.load(table.grid, table.place)
     refuse(arrays, grid, table.place)
-    layout = describe(table._replace(grid=grid), 0)
-    del grid
-    if kind_of(type(table.grid[0])) != "torch":
-        return Stream(containers, layout)
-    from ._inplace import job_of
-
-    return job_of(containers, layout)
+    return Stream(containers, describe(table._replace(grid=grid), 0))
 
 
 class Job:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ._features import read, read_tensors
@@ -26,44 +26,37 @@ class Containers:
 
     def __init__(self, features: Any, one_key: bool = False) -> None:
         self._features = features
-        self._one_key = one_key
+        self.one_key = one_key
         self.table = read_tensors(features) if one_key else read(features)
         self.held: dict[int, str] = {}
-        self._slots = self._find()
+        self._inner: list[Any] = []  # the list of each key, or the mapping of each batch
+        self._key_major = not one_key and isinstance(features, Mapping)
+        if one_key:
+            self._hold(range(len(self.table.grid)), _unfit(features, list))
+        elif self._key_major:
+            self._read_lists(features)
+        else:
+            self._read_mappings(features)
 
-    def _find(self) -> list[tuple[Any, Any]]:
-        """Return container and index of each entry."""
-        if self._one_key:
-            return self._line(self._features, len(self.table.grid))
-        if isinstance(self._features, Mapping):
-            return self._key_major(self._features)
-        return self._batch_major(self._features)
-
-    def _line(self, entries: Any, count: int) -> list[tuple[Any, Any]]:
-        reason = None if type(entries) is list else f"they are in a {_name(entries)}"
-        self._hold(range(count), reason)
-        return [(entries, i) for i in range(count)]
-
-    def _key_major(self, features: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
-        size, slots = self.table.batches, []
-        outer = None if type(features) in _DICTS else f"they are in a {_name(features)}"
+    def _read_lists(self, features: Mapping[Any, Any]) -> None:
+        size, outer = self.table.batches, _unfit(features, *_DICTS)
         counts = _counts(features) if outer is None else ()
         for k, key in enumerate(self.table.keys):
             entries = features[key]
-            reason = outer or _reason(entries, list, counts[k], f"the list of key {key!r}")
+            self._inner.append(entries)
+            reason = (
+                outer or _unfit(entries, list) or _shared(counts[k], f"the list of key {key!r}")
+            )
             self._hold(range(k * size, (k + 1) * size), reason)
-            slots += [(entries, b) for b in range(size)]
-        return slots
 
-    def _batch_major(self, features: Any) -> list[tuple[Any, Any]]:
-        size = self.table.batches
-        outer = None if type(features) is list else f"they are in a {_name(features)}"
+    def _read_mappings(self, features: Any) -> None:
+        size, outer = self.table.batches, _unfit(features, list)
         counts = _counts(dict(enumerate(features)), extra=1) if outer is None else ()
         for b, batch in enumerate(features):
-            kind = type(batch) if type(batch) in _DICTS else dict
-            reason = outer or _reason(batch, kind, counts[b], f"the mapping of batch {b}")
+            self._inner.append(batch)
+            what = f"the mapping of batch {b}"
+            reason = outer or _unfit(batch, *_DICTS) or _shared(counts[b], what)
             self._hold(range(b, len(self.table.grid), size), reason)
-        return [(batch, key) for key in self.table.keys for batch in features]
 
     def _hold(self, entries: range, reason: str | None) -> None:
         if reason is not None:
@@ -71,42 +64,55 @@ class Containers:
 
     def own(self) -> list[Any]:
         """Return the containers themselves, which are no holders."""
-        return [self._features, *{id(c): c for c, _ in self._slots}.values()]
+        return [self._features, *self._inner]
 
-    def drop(self, entries: Any) -> None:
+    def plain(self) -> Any:
+        """Return the entries in containers that the extension reads."""
+        if self.one_key:
+            return self.table.grid
+        size, grid = self.table.batches, self.table.grid
+        return {key: grid[k * size : (k + 1) * size] for k, key in enumerate(self.table.keys)}
+
+    def drop(self, entries: Iterable[int]) -> None:
         """Take entries out: None is put where they were, and the table forgets them."""
         for e in entries:
             self.table.grid[e] = None
             if e not in self.held:
-                container, index = self._slots[e]
+                container, index = self._slot(e)
                 container[index] = None
+
+    def _slot(self, e: int) -> tuple[Any, Any]:
+        """Return container and index of an entry."""
+        if self.one_key:
+            return self._features, e
+        k, b = divmod(e, self.table.batches)
+        return (self._inner[k], b) if self._key_major else (self._inner[b], self.table.keys[k])
 
     def forget(self) -> None:
         """Refer to no entry any more."""
-        self._slots.clear()
+        self._inner.clear()
         self.table.grid.clear()
 
     def clear(self) -> None:
         """Empty the object that was passed in, and what is in it where nobody else holds that."""
-        for e, (container, _) in enumerate(self._slots):
-            if e not in self.held:
+        step = self.table.batches if self._key_major else 1
+        for position, container in enumerate(self._inner):
+            if position * step not in self.held:
                 container.clear()
         self.forget()
         if type(self._features) in (list, *_DICTS):
             self._features.clear()
 
 
-def _reason(container: Any, kind: type, count: int, what: str) -> str | None:
-    """Say why what is in a container counts as held, or None."""
-    if type(container) is not kind:
-        return f"they are in a {_name(container)}"
-    if count > _alone(kind):
-        return f"{what} is held by somebody else"
-    return None
+def _unfit(container: Any, *kinds: type) -> str | None:
+    """Say why nothing can be taken out of a container, or None."""
+    name = type(container).__name__
+    return None if type(container) in kinds else f"they are in a {name}"
 
 
-def _name(container: Any) -> str:
-    return type(container).__name__
+def _shared(count: int, what: str) -> str | None:
+    """Say that a container is held besides by the one it is in, or None."""
+    return f"{what} is held by somebody else" if count > _ALONE else None
 
 
 def _counts(containers: Mapping[Any, Any], extra: int = 0) -> list[int]:
@@ -114,11 +120,4 @@ def _counts(containers: Mapping[Any, Any], extra: int = 0) -> list[int]:
     return [sys.getrefcount(value) - extra for value in containers.values()]
 
 
-def _alone(kind: type) -> int:
-    """Return what `_counts` says of a value that is referred to by its mapping only."""
-    if kind not in _alone_counts:
-        _alone_counts[kind] = _counts({0: kind()})[0]
-    return _alone_counts[kind]
-
-
-_alone_counts: dict[type, int] = {}
+_ALONE = _counts({0: list[int]()})[0]  # what `_counts` says of a value that only its mapping holds

@@ -1,4 +1,4 @@
-"""Consuming calls on torch tensors: the native plan, and the steps that carry it out."""
+"""Consuming calls on torch tensors: the native plans, and the steps that carry them out."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from . import _native, _ownership, _records, _tracing
-from ._consume import Copy, Job, Stream, row_bytes, unfinished, wait_for
+from ._consume import Copy, Job, row_bytes, unfinished, wait_for
 from ._errors import from_native, make, of_memory
 from ._flat import make as make_flat
-from ._layout import offsets, shape_of
+from ._layout import shape_of
 from ._plan import Plan, may_adopt, size
 
 if TYPE_CHECKING:
@@ -48,20 +48,24 @@ _WHY = {
 }
 
 
-def job_of(containers: Containers, layout: Layout) -> Job:
-    """Return how to consume these tensors: in place where the extension can plan it."""
-    table = containers.table
+def job_of(containers: Containers) -> Job | None:
+    """Return how to consume these tensors in place; None where `flatten` has to be asked."""
     if _native._core is None or _tracing.by_anyone():
-        return Stream(containers, layout)
-    if _capturing(layout):
-        return Copy(containers, layout)
-    records = _records.survey(table.grid, 1)
+        return None
+    records = _records.survey(containers.table.grid, 1)
     if records is None:
-        return Stream(containers, layout)
-    _refuse(records, containers)
-    if not all(_is_plannable(records, e) for e in range(len(records))):
-        return Stream(containers, layout)
-    return InPlace(containers, layout, records)
+        return None
+    facts = records.facts()
+    if any(reason in _REFUSED for reason, _ in facts):
+        _refuse(records, containers)
+    if not all(_is_plannable(*fact) for fact in facts):
+        return None
+    described = _native.layout(containers.plain(), containers.one_key)
+    if described is None:
+        return None
+    if _capturing(described.layout):
+        return Copy(containers, described.layout)
+    return InPlace(containers, described.layout, records)
 
 
 def _capturing(layout: Layout) -> bool:
@@ -70,17 +74,17 @@ def _capturing(layout: Layout) -> bool:
 
 
 def _refuse(records: Records, containers: Containers) -> None:
-    """Raise for entries that may not be consumed whoever holds them."""
+    """Raise for the first entry that may not be consumed whoever holds it."""
     for e in range(len(records)):
         if records.reason(e) in _REFUSED:
             raise make("OWNER", *containers.table.place(e), *_REFUSED[records.reason(e)])
 
 
-def _is_plannable(records: Records, e: int) -> bool:
+def _is_plannable(reason: int, flags: int) -> bool:
     """Report whether the extension can move the bytes of an entry without autograd or torch."""
-    if records.flags(e) & _ownership.IS_GRAD and torch.is_grad_enabled():
+    if flags & _ownership.IS_GRAD and torch.is_grad_enabled():
         return False
-    return records.reason(e) not in _BEYOND
+    return reason not in _BEYOND
 
 
 class InPlace(Job):
@@ -89,13 +93,11 @@ class InPlace(Job):
     def __init__(self, containers: Containers, layout: Layout, records: Records) -> None:
         super().__init__(containers, layout)
         self.records = records
-        self.shapes = [_out_shape(containers, layout, b) for b in range(layout.batches)]
         for e, reason in containers.held.items():
             records.hold(e)
             self.reasons[e] = reason
-        for e in range(len(records)):
-            if records.reason(e) != _ownership.ADOPTABLE and records.nbytes(e):
-                self.reasons.setdefault(e, _WHY[records.reason(e)])
+        for e in records.kept():
+            self.reasons.setdefault(e, _WHY[records.reason(e)])
         self._parts: list[_Part] = []
         try:
             for device in dict.fromkeys(layout.devices):
@@ -106,23 +108,20 @@ class InPlace(Job):
 
     def plan(self) -> Plan:
         """Add up the plans of all devices."""
-        parts = self._parts
-        total = {
-            name: sum(part.report[name] for part in parts)
-            for name in ("growth", "tables", "reserved_growth", "moved_rows")
-        }
-        outs = [out for part in parts for out in part.report["outs"]]
-        lines = tuple(line for part in parts for line in part.lines())
+        reports = [part.report for part in self._parts]
+        numbers = ("growth", "tables", "reserved_growth", "moved_rows")
+        total = {name: sum(report[name] for report in reports) for name in numbers}
+        in_place = sum(not out["spilled"] for report in reports for out in report["outs"])
         return Plan(
             self.layout,
-            _strategy([part.report["strategy"] for part in parts]),
+            _strategy([report["strategy"] for report in reports]),
             total["growth"],
             reserved_growth=total["reserved_growth"],
             tables=total["tables"],
-            in_place=sum(not out["spilled"] for out in outs),
+            in_place=in_place,
             moved_rows=total["moved_rows"],
             reasons=dict(self.reasons),
-            lines=lines,
+            lines=tuple(line for part in self._parts for line in part.lines()),
         )
 
     def name_holders(self, most: int) -> None:
@@ -139,15 +138,15 @@ class InPlace(Job):
         outputs: list[Any] = [None] * self.layout.batches
         for part in self._parts:
             part.adopt(outputs)
-        pending = [part.batches for part in self._parts]
         for part in self._parts:
+            part.rooms.retire()
+        for position, part in enumerate(self._parts):
             try:
                 part.run(outputs)
             except BaseException as error:
-                for later in pending:
-                    _forget(outputs, later)
+                for later in self._parts[position + 1 :]:
+                    _forget(outputs, later.batches)
                 raise unfinished(error, outputs, self.layout) from None
-            pending.pop(0)
         flat: Flat[Any] = make_flat(outputs, self.layout)
         flat._plan = plan
         return flat
@@ -169,16 +168,26 @@ def _strategy(strategies: list[str]) -> str:
 
 
 class _Part:
-    """The batches of one device."""
+    """The batches of one device.
+
+    Attributes
+    ----------
+    batches : list of int
+        Their numbers in the job. The native plan counts them from 0: that is their position.
+    report : dict
+        What the native plan says, see bridge/consume.go.
+    rooms : Room
+        Free memory beside the entries.
+    """
 
     def __init__(self, job: InPlace, device: torch.device) -> None:
-        layout = job.layout
+        layout, batches = job.layout, job.layout.batches
         self._job, self._device = job, device
-        self.batches = [b for b, other in enumerate(layout.devices) if other == device]
-        size = layout.batches
-        self._entries = [k * size + b for k in range(len(layout.keys)) for b in self.batches]
+        self.batches = [b for b in range(batches) if layout.devices[b] == device]
+        entries = (k * batches + b for k in range(len(layout.keys)) for b in self.batches)
+        self._entries = list(entries) if len(self.batches) < batches else range(len(job.records))
         self._records = job.records.pick(self._entries)
-        self._rooms = _rooms(device, self._records)
+        self.rooms = _rooms(device, self._records)
         self._handle = self._begin()
         self.report = json.loads(_core().bridge_InPlaceReport(self._handle))
 
@@ -193,42 +202,46 @@ class _Part:
 
     def _spec(self) -> array[int]:
         """Describe the job as bridge/consumespec.go reads it."""
-        layout, grid = self._job.layout, self._job.containers.table.grid
+        layout = self._job.layout
         cuda = self._device.type == "cuda"
-        records = self._records
-        strided = any(records.flags(e) & _ownership.IS_STRIDED for e in range(len(records)))
+        strided = any(flags & _ownership.IS_STRIDED for _, flags in self._records.facts())
         flags = (0 if may_adopt() else _NO_ADOPT) | (_STRIDES if strided else 0)
-        flags |= _COLLECTED if self._rooms.everything else 0
-        item = layout.dtype.itemsize
-        rooms = self._rooms.pieces
-        head = [
-            *(len(layout.keys), len(self.batches), _UINT, 8 * item, 1),
-            *(_CUDA if cuda else _CPU, self._device.index or 0),
-            *(flags, _GRANULE if cuda and _is_native() else 1, _SCRATCH),
-            *(len(layout.row_shape), len(rooms)),
-        ]
-        rows = [layout.rows[key][b] for key in layout.keys for b in self.batches]
-        strides: list[int] = []
+        flags |= _COLLECTED if self.rooms.everything else 0
+        pieces = self.rooms.pieces
+        spec = array("q", (len(layout.keys), len(self.batches)))
+        spec.extend((_UINT, 8 * layout.dtype.itemsize, 1))
+        spec.extend((_CUDA if cuda else _CPU, self._device.index or 0, flags))
+        spec.extend((_GRANULE if cuda and _is_native() else 1, _SCRATCH))
+        spec.extend((len(layout.row_shape), len(pieces), *layout.row_shape))
+        for rows in layout.rows.values():
+            whole = len(self.batches) == len(rows)
+            spec.extend(rows if whole else [rows[b] for b in self.batches])
         if strided:
-            for e in self._entries:
-                entry = grid[e]
-                legacy = entry.dim() != len(layout.row_shape) + 1
-                plain = [0] * (len(layout.row_shape) + 1)
-                strides += plain if legacy else [step * item for step in entry.stride()]
-        pieces = [number for piece in rooms for number in piece]
-        return array("q", [*head, *layout.row_shape, *rows, *strides, *pieces])
+            spec.extend(self._strides())
+        for piece in pieces:
+            spec.extend(piece)
+        return spec
+
+    def _strides(self) -> list[int]:
+        """Return the strides of all entries in bytes; (0,) entries have none that matter."""
+        grid, layout = self._job.containers.table.grid, self._job.layout
+        item, ndim = layout.dtype.itemsize, len(layout.row_shape) + 1
+        strides: list[int] = []
+        for e in self._entries:
+            steps = grid[e].stride()
+            strides += [step * item for step in steps] if len(steps) == ndim else [0] * ndim
+        return strides
 
     # ---- what it costs ----
 
     def lines(self) -> list[str]:
         """Say which outputs are allocated, why, and when entries are given up."""
         lines, row = [], row_bytes(self._job.layout)
-        cure = self._cure()
         for step in self.report["steps"]:
             if step["kind"] == "alloc" and self._rows(step["batch"]):
-                b = self.batches[step["batch"]]
                 bytes_ = self._rows(step["batch"]) * row
-                lines.append(f"spill: batch {b}, {size(bytes_)}{cure}")
+                lines.append(f"spill: batch {self.batches[step['batch']]}, {size(bytes_)}")
+                lines[-1] += self._cure()
             elif step["kind"] == "scratch":
                 lines.append(f"scratch: {size(self.report['scratch'])}")
             elif step["kind"] == "free" and step["entries"]:
@@ -236,7 +249,8 @@ class _Part:
         return lines
 
     def _rows(self, position: int) -> int:
-        return offsets(self._job.layout, self.batches[position])[-1]
+        rows: int = self.report["outs"][position]["rows"]
+        return rows
 
     def _cure(self) -> str:
         """Say why outputs do not fit, and what would help."""
@@ -254,73 +268,63 @@ class _Part:
     def adopt(self, outputs: list[Any]) -> None:
         """Make the outputs that lie in place; nothing is written yet."""
         layout, grid = self._job.layout, self._job.containers.table.grid
+        row = row_bytes(layout)
         for position, out in enumerate(self.report["outs"]):
-            b = self.batches[position]
-            rows = self._rows(position)
-            if out["spilled"] or not rows or not row_bytes(layout):
+            if out["spilled"] or not out["rows"] or not row:
                 continue
-            under = [grid[self._entries[e]] for e in out["under"]]
-            length = rows * row_bytes(layout)
+            begin, end = out["address"], out["address"] + out["rows"] * row
+            shape = shape_of(layout, out["rows"])
             like = grid[self._entries[position]]
-            shape = shape_of(layout, rows)
-            unclaim = self._rooms.claim(out["address"], out["address"] + length)
-            outputs[b] = self._adopt(out["address"], shape, like, under, length, unclaim)
-
-    def _adopt(
-        self, address: int, shape: Any, like: Tensor, under: list[Any], length: int, unclaim: int
-    ) -> Any:
-        made: list[Any] = []
-        span = address, address + length
-        try:
-            _core().bridge_Adopt(address, id(shape), id(like), id(under), *span, unclaim, id(made))
-        except RuntimeError as error:
-            raise _native._error(str(error), (), 0) from None
-        return made[0]
+            under = [grid[self._entries[e]] for e in out["under"]]
+            claim = self.rooms.claim(begin, end)
+            outputs[self.batches[position]] = _adopt(shape, like, under, (begin, end), claim)
 
     def run(self, outputs: list[Any]) -> None:
         """Do all steps. On an error the entries that are used up are gone from their containers."""
-        scratch: Tensor | None = None
-        self._rooms.retire()
         stream = self._stream()
-        self._record(stream)
+        scratch: Tensor | None = None
         for i, step in enumerate(self.report["steps"]):
+            kind = step["kind"]
             try:
-                if step["kind"] == "alloc":
-                    self._allocate(step["batch"], outputs)
-                elif step["kind"] == "scratch":
-                    scratch = torch.empty(
-                        self.report["scratch"], dtype=torch.uint8, device=self._device
-                    )
-                    _core().bridge_SetBase(self._handle, _SCRATCH_BASE, scratch.data_ptr())
-                elif step["kind"] == "move":
+                if kind == "move":
                     _core().bridge_RunStep(self._handle, i, stream)
-                elif step["kind"] == "free":
+                elif kind == "free":
                     self._job.containers.drop([self._entries[e] for e in step["entries"]])
+                elif kind == "alloc":
+                    b = self.batches[step["batch"]]
+                    outputs[b] = self._allocate(self._shape(step["batch"]), step["batch"])
+                elif kind == "scratch":
+                    scratch = self._allocate((self.report["scratch"],), _SCRATCH_BASE)
                 else:
-                    scratch = None
+                    scratch = None  # noqa: F841 # gives it back
             except BaseException as error:
                 self._fail(i, outputs)
                 raise self._error(error) from None
 
     def _stream(self) -> int:
+        """Return the current stream; torch's allocator learns that it works on the entries."""
         if self._device.type != "cuda":
             return 0
-        return int(torch.cuda.current_stream(self._device).cuda_stream)
-
-    def _record(self, stream: int) -> None:
-        """Tell torch's allocator that the current stream works on memory made on another one."""
-        if self._device.type != "cuda":
-            return
         current = torch.cuda.current_stream(self._device)
         grid = self._job.containers.table.grid
-        for e in self._entries:
-            grid[e].record_stream(current)
+        for e in self._records.storages():
+            grid[self._entries[e]].record_stream(current)
+        return int(current.cuda_stream)
 
-    def _allocate(self, position: int, outputs: list[Any]) -> None:
-        layout, b = self._job.layout, self.batches[position]
-        out = torch.empty(self._job.shapes[b], dtype=layout.dtype, device=self._device)
-        outputs[b] = out
-        _core().bridge_SetBase(self._handle, position, out.data_ptr())
+    def _allocate(self, shape: tuple[int, ...], base: int) -> Tensor:
+        dtype = torch.uint8 if base == _SCRATCH_BASE else self._job.layout.dtype
+        memory = torch.empty(shape, dtype=dtype, device=self._device)
+        _core().bridge_SetBase(self._handle, base, memory.data_ptr())
+        return memory
+
+    def _shape(self, position: int) -> tuple[int, ...]:
+        """Return the shape of an output; a batch of nothing but (0,) entries has (0,) too."""
+        rows, b = self._rows(position), self.batches[position]
+        if not rows:
+            column = self._job.containers.table.column(b)
+            if all(entry is None or entry.shape == (0,) for entry in column):
+                return (0,)
+        return shape_of(self._job.layout, rows)
 
     def _fail(self, step: int, outputs: list[Any]) -> None:
         """Take out the entries that were written over, and outputs that lack bytes."""
@@ -338,14 +342,20 @@ class _Part:
     def end(self) -> None:
         """Give up the native plan."""
         _core().bridge_EndInPlace(self._handle)
+        self.rooms.end()
 
 
-def _out_shape(containers: Containers, layout: Layout, b: int) -> tuple[int, ...]:
-    """Return the shape of an output; a batch of nothing but (0,) entries has (0,) too."""
-    rows = offsets(layout, b)[-1]
-    if not rows and all(entry.shape == (0,) for entry in containers.table.column(b)):
-        return (0,)
-    return shape_of(layout, rows)
+def _adopt(
+    shape: tuple[int, ...], like: Tensor, under: list[Tensor], span: tuple[int, int], unclaim: int
+) -> Tensor:
+    """Make a tensor over memory of entries; see bridge/adopt.h."""
+    made: list[Tensor] = []
+    objects = id(shape), id(like), id(under)
+    try:
+        _core().bridge_Adopt(span[0], *objects, *span, unclaim, id(made))
+    except RuntimeError as error:
+        raise _native._error(str(error), (), 0) from None
+    return made[0]
 
 
 def _core() -> Any:
@@ -365,6 +375,9 @@ class _NoRoom:
 
     def retire(self) -> None:
         """Keep nothing from being allocated."""
+
+    def end(self) -> None:
+        """Let go of nothing."""
 
 
 def _rooms(device: torch.device, records: Records) -> Any:

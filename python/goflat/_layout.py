@@ -141,7 +141,7 @@ def describe(table: Features, dim: Any) -> Layout:
 
 
 def from_native(
-    keys: tuple[Any, ...],
+    keys: tuple[Any, ...] | None,
     counts: bytes,
     dim: int,
     row_shape: tuple[int, ...],
@@ -150,9 +150,11 @@ def from_native(
 ) -> Layout:
     """Build the layout of a native result: `counts` has the rows of each entry, key-major.
 
-    `devices` is a tuple of one per batch, one for all, or None where arrays have no device.
+    `keys` is None for a list of tensors; `devices` is a tuple of one per batch, one for all, or
+    None where arrays have no device.
     """
     rows = memoryview(counts).cast("q").tolist()
+    keys = tuple(range(len(rows))) if keys is None else keys
     batches = len(rows) // len(keys)
     if not isinstance(devices, tuple):
         devices = ("cpu" if devices is None else devices,) * batches

@@ -35,7 +35,7 @@ else:
 
 # Statuses and flags of bridge/job.h.
 _DONE, _GRAD, _FALLBACK, _NORMALISE = range(4)
-_ONE_KEY, _PACKED, _NO_GRAD = 1, 2, 4
+_ONE_KEY, _PACKED, _NO_GRAD, _LAYOUT = 1, 2, 4, 8
 
 _EXCHANGE_API = ("__dlpack_c_exchange_api__", "__c_dlpack_exchange_api__")  # DLPack 1.3 and 1.2
 
@@ -65,6 +65,18 @@ def cat(tensors: Any, dim: Any) -> Any:
         return None
     result: list[Any] = []
     return result[0] if _run(tensors, None, result, dim, _ONE_KEY) == _DONE and result else None
+
+
+def layout(features: Any, one_key: bool) -> Flat[Any] | None:
+    """Return a result without outputs, for its layout; None where Python has to describe it.
+
+    `features` is a dict of lists, a list of dicts or, if `one_key`, a list of arrays.
+    """
+    flat: Flat[Any] = Flat()
+    flags = _LAYOUT | _NO_GRAD | (_ONE_KEY if one_key else 0)
+    if _core is None or _run(features, None, flat, 0, flags) != _DONE:
+        return None
+    return flat if hasattr(flat, "_layout") else None
 
 
 def _is_int64(dim: Any) -> bool:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _WORDS = 7  # of 64 bits in a gf_own of bridge/own.h
-_ADDRESS, _BYTES, _FACTS = 0, 1, 6  # the last word is flags and, above them, reason
+_ADDRESS, _BYTES, _STORAGE, _FACTS = 0, 1, 2, 6  # the last word is flags and, above them, reason
 _HALF = 1 << 32
 
 
@@ -46,13 +46,30 @@ class Records:
         """Return what else is known about entry e."""
         return self._words[_WORDS * e + _FACTS] % _HALF
 
+    def facts(self) -> set[tuple[int, int]]:
+        """Return what there is among the entries: pairs of reason and flags."""
+        return {divmod(word, _HALF) for word in set(self._words[_FACTS::_WORDS])}
+
+    def kept(self) -> list[int]:
+        """Return the entries that have bytes and may not be adopted."""
+        if all(reason == _ownership.ADOPTABLE for reason, _ in self.facts()):
+            return []
+        words = zip(self._words[_FACTS::_WORDS], self._words[_BYTES::_WORDS], strict=True)
+        return [e for e, (facts, count) in enumerate(words) if count and facts >= _HALF]
+
+    def storages(self) -> list[int]:
+        """Return an entry of each storage."""
+        return list(
+            dict(zip(self._words[_STORAGE::_WORDS], range(len(self)), strict=True)).values()
+        )
+
     def hold(self, e: int) -> None:
         """Count entry e as held, whatever the survey found."""
         self._words[_WORDS * e + _FACTS] = _ownership.HELD * _HALF + self.flags(e)
 
     def pick(self, entries: Sequence[int]) -> Records:
-        """Return the records of some entries."""
-        if len(entries) == len(self):
+        """Return the records of some entries; a range stands for all."""
+        if type(entries) is range:
             return self
         picked = array("q")
         for e in entries:
