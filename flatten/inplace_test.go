@@ -342,3 +342,6 @@ func kindsOf(p *InPlace) string {
 	}
 	return text
 }
+
+// newRand is a source of numbers that are the same at every run.
+func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0)) }

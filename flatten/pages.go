@@ -108,7 +108,7 @@ func (j *inPlaceJob) pageSizes(pl *placement, scratch int64) (most, least int64)
 	least = max(leastPage, 2*powerBelow(bytes/mostPages))
 	most = max(least, min(mostPage, powerBelow(bytes/16)))
 	free := j.freeStretches(pl)
-	for most >= least && framesIn(free, most)+scratch/most < 2*int64(j.l.NumKeys+1) {
+	for most > least && framesIn(free, most)+scratch/most < 2*int64(j.l.NumKeys+1) {
 		most /= 2
 	}
 	return most, least
