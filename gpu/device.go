@@ -36,7 +36,11 @@ type loaded struct {
 	functions       [launch.NumKernels]uintptr // CUfunction
 }
 
+// listed says that devices has run, and so has opened the driver or failed to.
+var listed atomic.Bool
+
 var devices = sync.OnceValues(func() ([]device, error) {
+	defer listed.Store(true)
 	n, err := NumDevices()
 	all := make([]device, n)
 	for i := range all {

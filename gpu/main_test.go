@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/goflat/goflat/gpu"
@@ -20,8 +21,12 @@ var onFake = os.Getenv("GOFLAT_REQUIRE_GPU") != "1"
 const childEnv = "GOFLAT_TEST_CHILD"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(childEnv) == "available" {
+	switch os.Getenv(childEnv) {
+	case "available":
 		fmt.Println(gpu.Available())
+		return
+	case "held":
+		fmt.Println(gpu.Held(0), driverIsMapped())
 		return
 	}
 	if onFake {
@@ -43,6 +48,12 @@ func loadFake() error {
 		return err
 	}
 	return fakecuda.Load(path)
+}
+
+// driverIsMapped reports whether this process has a libcuda.so.1.
+func driverIsMapped() bool {
+	maps, err := os.ReadFile("/proc/self/maps")
+	return err != nil || strings.Contains(string(maps), "libcuda.so")
 }
 
 // fakeOnly skips a test of what only the fake driver can do.

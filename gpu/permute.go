@@ -51,8 +51,13 @@ func Cooperative(device int) (bool, error) {
 	return cooperative != 0, failure("cuDeviceGetAttribute", err)
 }
 
-// Held returns the bytes of device memory that [Permute] keeps for tables on a device.
+// Held returns the bytes of device memory that [Permute] keeps for tables on a device. It
+// does not open the driver: devices that nothing has used, and those that are not there,
+// hold 0.
 func Held(device int) int64 {
+	if !listed.Load() {
+		return 0
+	}
 	d, err := find(device)
 	if err != nil {
 		return 0

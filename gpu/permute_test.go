@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/bits"
 	"math/rand/v2"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -211,6 +212,35 @@ func TestPermuteAllocatesNothing(t *testing.T) {
 	b.wait()
 	if now := gpu.Held(0); now != held {
 		t.Errorf("got %d bytes held after more calls, want %d", now, held)
+	}
+}
+
+func TestHeldOpensNoDriver(t *testing.T) {
+	fakeOnly(t)
+	fake, err := filepath.Abs("fakecuda/build")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := runChild(t, "held", "LD_LIBRARY_PATH="+fake); strings.TrimSpace(got) != "0 false" {
+		t.Errorf("got %q, want 0 bytes and no driver", got)
+	}
+}
+
+func TestHeld(t *testing.T) {
+	b, p, _ := smallShuffle(t, 0)
+	gpu.Unload(0)
+	if got := gpu.Held(0); got != 0 {
+		t.Errorf("before the first permutation: got %d bytes, want 0", got)
+	}
+	b.must(gpu.Permute(0, b.stream, p))
+	b.wait()
+	if got, most := gpu.Held(0), p.TableBytes()+2<<20; got < p.TableBytes() || got > most {
+		t.Errorf("got %d bytes, want %d to %d", got, p.TableBytes(), most)
+	}
+	for _, device := range []int{-1, 99} {
+		if got := gpu.Held(device); got != 0 {
+			t.Errorf("device %d: got %d bytes, want 0", device, got)
+		}
 	}
 }
 
