@@ -267,37 +267,53 @@ func (r ram) At(a flatten.Addr, n int64) []byte {
 	return r[a.Off-4096:][:n]
 }
 
-// Two keys of two batches lie in one block of 8 bytes, key by key; an output may
-// lie wherever entries were.
+var bytes = flatten.DType{Code: flatten.CodeUint, Bits: 8, Lanes: 1}
+
+// twoByThree is two keys of three batches, two rows of a byte each, key by key in
+// one block of 12 bytes.
+func twoByThree() (*flatten.Layout, []flatten.Place, []flatten.Block) {
+	l := &flatten.Layout{NumKeys: 2, Batches: 3, Rows: []int64{2, 2, 2, 2, 2, 2}, DType: bytes}
+	places := []flatten.Place{{Addr: 4096}, {Addr: 4098}, {Addr: 4100}, {Addr: 4102}, {Addr: 4104}, {Addr: 4106}}
+	return l, places, []flatten.Block{{Lo: 4096, Hi: 4108, Bytes: 12}}
+}
+
 func ExamplePlanInPlace() {
-	l := &flatten.Layout{NumKeys: 2, Batches: 2, Rows: []int64{2, 2, 2, 2}, DType: flatten.DType{Code: flatten.CodeUint, Bits: 8, Lanes: 1}}
-	blocks := []flatten.Block{{Lo: 4096, Hi: 4104, Bytes: 8}}
-	places := []flatten.Place{{Addr: 4096}, {Addr: 4098}, {Addr: 4100}, {Addr: 4102}}
-	held := []flatten.Place{{Addr: 4096, Block: -1}, {Addr: 4098, Block: -1}, {Addr: 4100, Block: -1}, {Addr: 4102, Block: -1}}
-	options := flatten.Options{Cooperative: true, ScratchBytes: flatten.DefaultScratchBytes}
-	p, err := flatten.PlanInPlace(l, nil, held, nil, options)
+	l, places, blocks := twoByThree()
+	p, err := flatten.PlanInPlace(l, nil, places, blocks, flatten.Options{Cooperative: true})
+	fmt.Println(err)
+	fmt.Println(p)
+
+	for e := range places { // the same, but somebody else holds all entries
+		places[e].Block = -1
+	}
+	p, err = flatten.PlanInPlace(l, nil, places, nil, flatten.Options{Cooperative: true})
 	fmt.Println(p.Strategy, p.Growth, err)
-	p, err = flatten.PlanInPlace(l, nil, places, append(blocks, flatten.Block{Lo: 4104, Hi: 4104}), options)
-	fmt.Println(p.Layout.Batches, err)
 	// Output:
-	// stream 8 <nil>
-	// 2 <nil>
+	// <nil>
+	// 2 keys x 3 batches of uint8, rows of () along dim 0
+	// inplace: growth 0, tables 28, scratch 0, reserved growth 0, 8 rows move
+	// output 0 at 0x1000, keeps blocks [0]
+	// output 1 at 0x1004, keeps blocks [0]
+	// output 2 at 0x1008, keeps blocks [0]
+	// permute units of 2 bytes, positions of 2 from 0x1002
+	//   0 <- 2 <- 3 <- 1 <- (0)
+	//
+	// stream 12 <nil>
 }
 
 func ExampleInPlace_Run() {
-	// One key of one batch lies where it must be, so there is nothing to do.
-	l := &flatten.Layout{NumKeys: 1, Batches: 1, Rows: []int64{3}, DType: flatten.DType{Code: flatten.CodeUint, Bits: 8, Lanes: 1}}
-	p, err := flatten.PlanInPlace(l, nil, []flatten.Place{{Addr: 4096}}, []flatten.Block{{Lo: 4096, Hi: 4099, Bytes: 3}}, flatten.Options{})
+	l, places, blocks := twoByThree()
+	p, err := flatten.PlanInPlace(l, nil, places, blocks, flatten.Options{Cooperative: true})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	memory := ram("abc")
+	memory := ram("0123456789ab")
 	for i := range p.Steps {
 		p.Run(i, memory, 0)
 	}
-	fmt.Printf("%s %v %s\n", p.Strategy, p.Outs[0], memory)
-	// Output: inplace 0x1000 abc
+	fmt.Printf("%s\n", memory)
+	// Output: 0167238945ab
 }
 
 func ExamplePermutation_TableBytes() {

@@ -41,7 +41,7 @@ var goldenInPlace = []struct {
 	}},
 	{"pages_over_gaps_off_the_grid", offGrid(Options{Cooperative: true})},
 	{"pages_without_cooperative_launches", offGrid(Options{})},
-	{"pages_with_scratch", withoutRoom(offGrid(Options{Cooperative: true, ScratchBytes: 256}))},
+	{"too_little_scratch_for_pages", withoutRoom(offGrid(Options{Cooperative: true, ScratchBytes: 256}))},
 	{"nothing_may_be_adopted", offGrid(Options{Cooperative: true, NoAdopt: true})},
 	{"last_dim", memoryJob{
 		layout: &Layout{NumKeys: 2, Batches: 2, Dim: 1, RowShape: []int64{2}, Rows: []int64{2, 4, 2, 2}, DType: float32s}, o: Options{Cooperative: true},

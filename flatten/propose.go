@@ -272,9 +272,9 @@ func (j *inPlaceJob) anchored(toBin func(stretch) bin) *placement {
 	return pl
 }
 
-// majority is the start of output b for which more than half of its bytes stay,
-// if there is one, and an entry that votes for it, else -1: the vote of Boyer and
-// Moore, counted in bytes.
+// majority is the start of output b for which more than half of its own bytes stay,
+// and an entry that votes for it: the vote of Boyer and Moore, counted in bytes. If
+// no start has so many, it is any that has some, or the entry is -1.
 func (j *inPlaceJob) majority(b int) (start uint64, voter int) {
 	voter = -1
 	var lead int64
@@ -294,6 +294,9 @@ func (j *inPlaceJob) majority(b int) (start uint64, voter int) {
 		default:
 			start, voter, lead = vote, s.Entry, s.Bytes-lead
 		}
+	}
+	if lead == 0 {
+		return 0, -1
 	}
 	return start, voter
 }
