@@ -55,22 +55,18 @@ func (s *shuffle) chain(slots []int, step int64, closed bool) {
 
 // apply does it the plain way in a copy of the buffer.
 func (s *shuffle) apply() []byte {
-	was, now := s.memory.all, slices.Clone(s.memory.all)
-	at := func(v uint32) int64 { return int64(s.memory.lo) + int64(v)*s.perm.Grain }
-	start := int32(0)
-	for i, end := range s.perm.Ends {
-		chain := s.perm.Pos[start:end]
-		start = end
-		for k, v := range chain {
-			if k+1 < len(chain) {
-				copy(now[at(v):at(v)+s.perm.Unit], was[at(chain[k+1]):])
-			} else if s.perm.Closed[i] {
-				copy(now[at(v):at(v)+s.perm.Unit], was[at(chain[0]):])
-			}
-		}
-	}
+	p := s.perm
+	p.Origin = uint64(s.memory.lo)
+	now := slices.Clone(s.memory.all)
+	plan := flatten.InPlace{Steps: []flatten.Step{{Kind: flatten.Permute, Perm: &p}}}
+	plan.Run(0, space(now), 1)
 	return now
 }
+
+// A space is memory that begins at address 0.
+type space []byte
+
+func (s space) At(a flatten.Addr, n int64) []byte { return s[a.Off:][:n:n] }
 
 // A permuter is gpu.Permute, or something that should do the same.
 type permuter func(device int, stream uintptr, p *flatten.Permutation) error
