@@ -282,6 +282,15 @@ void goflat_collect_end(int64_t id)
 	pthread_mutex_unlock(&lock);
 }
 
+int goflat_collect_idle(int64_t id)
+{
+	pthread_mutex_lock(&lock);
+	goflat_range *r = range_of(id);
+	int idle = !r || goflat_range_idle(r);
+	pthread_mutex_unlock(&lock);
+	return idle;
+}
+
 void goflat_collect_keep(int on)
 {
 	keeping = on;

@@ -57,6 +57,10 @@ func CollectSelect(device int, id int64) { C.goflat_collect_select(C.int(device)
 // stays.
 func CollectEnd(id int64) { C.goflat_collect_end(C.int64_t(id)) }
 
+// CollectIdle reports whether a range is closed and nothing lies in it, or that use of it
+// is over.
+func CollectIdle(id int64) bool { return C.goflat_collect_idle(C.int64_t(id)) != 0 }
+
 // CollectKeep says whether memory that torch frees on the calling thread is kept for the
 // next range, or means that torch gives its cache back. The latter is so at first.
 func CollectKeep(keep bool) {
@@ -74,6 +78,16 @@ func CollectArm(device int) { C.goflat_collect_arm(C.int(device)) }
 // CollectArmed reports whether the device has a canary, and ends the wait for its
 // allocation.
 func CollectArmed(device int) bool { return C.goflat_collect_armed(C.int(device)) != 0 }
+
+// CollectClaim is claim of [CollectClaims].
+func CollectClaim(lo, hi uint64) bool {
+	return C.goflat_collect_claim(C.uint64_t(lo), C.uint64_t(hi)) != 0
+}
+
+// CollectUnclaim is unclaim of [CollectClaims].
+func CollectUnclaim(lo, hi uint64) {
+	C.goflat_collect_unclaim(C.uint64_t(lo), C.uint64_t(hi))
+}
 
 // CollectUse says that a stream uses outputs in the range that an address lies in: their
 // memory is not used for anything else before it is done.

@@ -50,6 +50,10 @@ void goflat_collect_select(int device, int64_t id);
 // goflat_collect_end closes a range. What lies in it stays.
 void goflat_collect_end(int64_t id);
 
+// goflat_collect_idle says that a range is closed and nothing lies in it, or that there is
+// no use of that id any more.
+int goflat_collect_idle(int64_t id);
+
 // goflat_collect_keep tells whether memory that torch frees on this thread is kept for
 // the next context (1) or means that torch gives its cache back (0, at first).
 void goflat_collect_keep(int on);
