@@ -26,7 +26,7 @@ func (j *inPlaceJob) newGrid() *grid {
 	var unit uint64
 	inner := j.blockRowBytes()
 	for _, rows := range j.l.Rows {
-		unit = gcd(unit, uint64(rows*inner))
+		unit = gcd(uint64(rows*inner), unit)
 	}
 	seen := make([]bool, len(j.runs))
 	for _, e := range j.own {
@@ -34,7 +34,7 @@ func (j *inPlaceJob) newGrid() *grid {
 		if !seen[r] {
 			seen[r], g.first[r] = true, j.places[e].Addr
 		}
-		unit = gcd(unit, j.places[e].Addr-g.first[r])
+		unit = gcd(j.places[e].Addr-g.first[r], unit)
 	}
 	for r := range g.first {
 		if !seen[r] {
@@ -71,7 +71,7 @@ func (g *grid) bin(s stretch, align uint64) bin {
 	} else {
 		first -= (first - s.lo) / unit * unit
 	}
-	b := bin{first, s.hi, g.unit}
+	b := bin{first, max(first, s.hi), g.unit}
 	b.align(align)
 	return b
 }

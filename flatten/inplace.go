@@ -126,8 +126,9 @@ type InPlace struct {
 // block, and none of an entry before its last read.
 //
 // It returns the errors of Plan.Build for the layout and the entries, a
-// *ShapeError for lists of the wrong length or a place outside of its block, and
-// an *OverlapError for blocks that overlap one another or an entry of no block.
+// *DeviceError for batches on different devices, a *ShapeError for lists of the
+// wrong length or a place outside of its block, and an *OverlapError for blocks that
+// overlap one another or an entry of no block.
 func PlanInPlace(l *Layout, entries []Entry, places []Place, blocks []Block, o Options) (*InPlace, error) {
 	j, err := newInPlaceJob(l, entries, places, blocks, o)
 	if err != nil {

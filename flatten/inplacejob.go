@@ -34,6 +34,9 @@ type inPlaceJob struct {
 // newInPlaceJob checks the caller's lists and sorts what they say.
 func newInPlaceJob(l *Layout, entries []Entry, places []Place, blocks []Block, o Options) (*inPlaceJob, error) {
 	j := &inPlaceJob{l: l, places: places, blocks: blocks, o: o}
+	if err := l.checkOneDevice(); err != nil {
+		return nil, err
+	}
 	if err := j.buildPlan(entries); err != nil {
 		return nil, err
 	}
@@ -51,6 +54,16 @@ func newInPlaceJob(l *Layout, entries []Entry, places []Place, blocks []Block, o
 	j.findRuns()
 	j.findLowest()
 	return j, nil
+}
+
+// checkOneDevice makes sure that all batches live on one device.
+func (l *Layout) checkOneDevice() error {
+	for b := range l.Devices {
+		if l.Devices[b] != l.Devices[0] {
+			return &DeviceError{Key: -1, Batch: b, Got: l.Devices[b].String(), Want: l.Devices[0].String() + ", as batch 0"}
+		}
+	}
+	return nil
 }
 
 // buildPlan plans the plain move and indexes its segments by batch.

@@ -7,7 +7,7 @@ import (
 )
 
 // A bin is room for outputs: an output may start at lo and at every step from it,
-// and ends at hi at most. It takes up whole steps.
+// and ends at hi at most; lo <= hi. It takes up whole steps.
 type bin struct {
 	lo, hi uint64
 	step   int64
@@ -36,10 +36,8 @@ func pack(sizes []int64, bins []bin) []int {
 	slices.SortStableFunc(p.order, func(a, b int) int { return cmp.Compare(sizes[b], sizes[a]) })
 	p.room = make([]int64, len(bins))
 	for i, b := range bins {
-		if b.lo < b.hi {
-			p.room[i] = int64(b.hi - b.lo)
-			p.space += p.room[i]
-		}
+		p.room[i] = int64(b.hi - b.lo)
+		p.space += p.room[i]
 	}
 	p.in = make([]int, len(sizes))
 	p.best = make([]int, len(sizes))

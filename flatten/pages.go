@@ -81,14 +81,15 @@ func (j *inPlaceJob) pagesWay(pl *placement, scratch int64) *way {
 	if len(j.outStretches(pl)) == 0 {
 		return nil
 	}
-	size, least := j.pageSizes(pl, scratch)
+	free := j.freeStretches(pl)
+	size, least := j.pageSizes(free, scratch)
 	for range pageTries {
 		if size < least {
 			break
 		}
-		for _, strict := range []bool{j.l.Dim > 0, true} {
-			if g := j.newPager(pl, size, scratch); g != nil && g.run(strict) {
-				return g.way()
+		if framesIn(free, size)+scratch/size > 0 {
+			if w := j.pagesOf(pl, size, scratch); w != nil {
+				return w
 			}
 		}
 		size /= 4
@@ -99,15 +100,24 @@ func (j *inPlaceJob) pagesWay(pl *placement, scratch int64) *way {
 // pageTries is how many sizes of pages are tried, each a quarter of the last.
 const pageTries = 4
 
+// pagesOf is pagesWay with pages of a given size.
+func (j *inPlaceJob) pagesOf(pl *placement, size, scratch int64) *way {
+	for _, strict := range []bool{j.l.Dim > 0, true} {
+		if g := j.newPager(pl, size, scratch); g != nil && g.run(strict) {
+			return g.way()
+		}
+	}
+	return nil
+}
+
 // pageSizes is the largest size to try and the least that is worth it, both powers
 // of two. Where entries lie in any order each can leave the frames at its ends half
 // read. In the usual order, key by key, there is one such frame for each key: twice as
 // many should be free at the begin.
-func (j *inPlaceJob) pageSizes(pl *placement, scratch int64) (most, least int64) {
+func (j *inPlaceJob) pageSizes(free []stretch, scratch int64) (most, least int64) {
 	bytes := j.l.Bytes()
 	least = max(leastPage, 2*powerBelow(bytes/mostPages))
 	most = max(least, min(mostPage, powerBelow(bytes/16)))
-	free := j.freeStretches(pl)
 	for most > least && framesIn(free, most)+scratch/most < 2*int64(j.l.NumKeys+1) {
 		most /= 2
 	}

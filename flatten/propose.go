@@ -48,6 +48,8 @@ type choices struct {
 	grid   *grid
 	onGrid *placement // the outputs packed on the grid
 	packed *placement // the outputs packed anywhere, once it is needed
+	tried  bool       // whether paged is known
+	paged  *way       // what pages found
 }
 
 func (j *inPlaceJob) choices() *choices {
@@ -91,7 +93,10 @@ func (c *choices) permute(limit int64) *way {
 
 // pages moves pages through free room.
 func (c *choices) pages() *way {
-	return c.pagesWay(c.anywhere(), 0)
+	if !c.tried {
+		c.tried, c.paged = true, c.pagesWay(c.anywhere(), 0)
+	}
+	return c.paged
 }
 
 // pagesWithScratch moves pages through free room and scratch: an eighth of the
@@ -164,7 +169,7 @@ const niceAlign = 512
 
 // ownMoves are the moves of own entries into outputs in place.
 func (j *inPlaceJob) ownMoves(pl *placement) []Move {
-	var moves []Move
+	moves := make([]Move, 0, len(j.move.Segments))
 	for i := range j.move.Segments {
 		if s := &j.move.Segments[i]; pl.in[s.Batch] && j.ownEntry[s.Entry] {
 			moves = j.appendSegment(moves, pl.spot(s.Batch), s)
@@ -195,7 +200,8 @@ type binMaker func(s stretch, align uint64) bin
 
 // anywhere makes bins for outputs on no grid.
 func anywhere(s stretch, align uint64) bin {
-	return bin{alignUp(s.lo, align), s.hi, int64(align)}
+	lo := alignUp(s.lo, align)
+	return bin{lo, max(lo, s.hi), int64(align)}
 }
 
 // packOn places outputs into the runs: those that need not move, or hardly, stay
@@ -231,9 +237,18 @@ func (j *inPlaceJob) packInto(pl *placement, free []stretch, toBin func(stretch)
 			sizes = append(sizes, n)
 		}
 	}
-	bins := make([]bin, len(free))
-	for i, s := range free {
-		bins[i] = toBin(s)
+	if len(sizes) == 0 {
+		return
+	}
+	least := slices.Min(sizes)
+	var bins []bin
+	for _, s := range free {
+		if int64(s.hi-s.lo) < least {
+			continue // most gaps are small; making their bins would take a division each
+		}
+		if b := toBin(s); int64(b.hi-b.lo) >= least {
+			bins = append(bins, b)
+		}
 	}
 	j.fill(pl, batches, bins, pack(sizes, bins))
 }
