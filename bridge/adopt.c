@@ -148,18 +148,27 @@ static PyObject *import(making *m, gf_record *record) {
   return NULL;
 }
 
+// torch has dtypes that its DLPack gives back as others, such as int1 to int7.
+static int has_dtype_of(PyObject *like, PyObject *out) {
+  PyObject *want = PyObject_GetAttrString(like, "dtype"), *got = PyObject_GetAttrString(out, "dtype");
+  int same = want != NULL && want == got;
+  Py_XDECREF(want);
+  Py_XDECREF(got);
+  PyErr_Clear();
+  return same;
+}
+
 static PyObject *make_foreign(making *m) {
   gf_dl_tensor tensor = m->tensor;
   const int64_t *shape = m->ask->shape;
-  int common = is_common(tensor.dtype);
-  if (!common) tensor.dtype = (gf_dl_dtype){1, 8, 1}, tensor.ndim = 1, shape = &m->bytes;
+  if (!is_common(tensor.dtype)) tensor.dtype = (gf_dl_dtype){1, 8, 1}, tensor.ndim = 1, shape = &m->bytes;
   gf_record *record = gf_record_new(&tensor, shape, &m->parts);
   if (record == NULL) return PyErr_NoMemory();
   PyObject *out = import(m, record);
-  if (out != NULL && !common) {
-    PyObject *bytes = out;
-    out = ask_over(m, bytes, 0);
-    Py_DECREF(bytes);
+  if (out != NULL && !has_dtype_of(m->ask->like, out)) {
+    PyObject *other = out;
+    out = ask_over(m, other, 0);
+    Py_DECREF(other);
   }
   if (out == NULL) return NULL;
   record->claim_lo = m->ask->lo, record->claim_hi = m->ask->hi;
