@@ -2,6 +2,7 @@
 
 from ._api import cat, flatten, unflatten
 from ._arena import Arena
+from ._collect import collect
 from ._consume import cat_, flatten_
 from ._errors import (
     DeviceError,
@@ -35,6 +36,7 @@ __all__ = [
     "ShapeError",
     "cat",
     "cat_",
+    "collect",
     "flatten",
     "flatten_",
     "memory",

@@ -1,0 +1,231 @@
+"""collect(): what torch allocates inside lies in one address range, so that joining grows by 0 B.
+
+A context is a pool of torch's over a range of gpu/collect.h. When it is left, torch may empty the
+pool, and does so on `torch.cuda.empty_cache` and before it raises out of memory, as with its own
+cache. The next context empties the pools of those before it, and takes over their range if nothing
+lives there any more. How, and why not more simply: docs/adr/0011-collect.md.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from . import _native, _pools
+from ._errors import DeviceError, from_native
+from ._room import Room
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+room = Room
+
+_threads = threading.local()  # .contexts: those that this thread is in
+
+
+@contextmanager
+def collect(device: Any = None) -> Iterator[None]:
+    """Let tensors that are made inside lie in one address range, whatever lies between them.
+
+    `flatten_` and `cat_` join such tensors within the memory they have: growth is 0 B for any
+    shapes. Producers need no change, and temporaries do no harm.
+
+    Parameters
+    ----------
+    device : torch.device, int, str or None
+        CUDA device whose memory is collected; None for the current one. For ``"cpu"``, and for
+        None where torch sees no GPU, the context does nothing.
+
+    Raises
+    ------
+    DeviceError
+        There is no such device, it cannot be used, or this torch or its allocator has no pools.
+
+    Notes
+    -----
+    Only this thread's allocations are collected, not those that autograd's threads make during
+    ``backward()``. Tensors stay valid after the context, as long as anything refers to them.
+    Contexts may be nested; the innermost one collects. While a graph is being captured the context
+    does nothing: memory then belongs to the graph.
+
+    Memory is mapped ahead, up to 64 MiB at a time, and kept for the next context. It goes back to
+    the driver on ``torch.cuda.empty_cache()`` and before torch reports that it is out of memory.
+    While a context is open torch (before 2.14) does not give back what it caches elsewhere on the
+    device, so call ``empty_cache()`` before it where memory is short.
+
+    As under ``expandable_segments``, tensors made inside cannot be sent to other processes by CUDA
+    IPC. Before torch 2.14 a ``torch.cuda.MemPool`` of yours must outlive every open context on its
+    device, or torch ends the process.
+
+    Examples
+    --------
+    >>> import goflat
+    >>> import numpy as np
+    >>> with goflat.collect():  # without a GPU it does nothing
+    ...     features = {"0": [np.ones((2, 4))], "1": [np.zeros((3, 4))]}
+    >>> goflat.flatten(features)[0].shape
+    (5, 4)
+    """
+    ordinal = _ordinal(device)
+    if ordinal is None:
+        yield
+        return
+    context = Context(ordinal)
+    try:
+        yield
+    finally:
+        context.leave()
+
+
+def use(address: int, stream: int) -> None:
+    """Say that a stream uses an output at `address`, which need not be collected."""
+    if _native._core is not None:
+        _native._core.bridge_CollectUse(address, stream)
+
+
+# ---- where ----
+
+
+def _ordinal(device: Any) -> int | None:
+    """Return the CUDA device to collect on; None where there is nothing to do."""
+    torch = _torch()
+    if torch is None or _native._core is None or str(device) in ("cpu", "meta"):
+        return None
+    if device is None and not torch.cuda.is_available():
+        return None
+    try:
+        ordinal = _number(torch, device)
+    except (AssertionError, RuntimeError, TypeError, ValueError) as error:
+        message = f"got device {device!r}, want a CUDA device that can be used: {error}"
+        raise DeviceError(message) from error
+    _check_torch(torch)
+    return None if torch.cuda.is_current_stream_capturing() else ordinal
+
+
+def _torch() -> Any:
+    if "torch" not in sys.modules:
+        try:
+            import torch  # noqa: F401  # what is made inside may be torch's
+        except ImportError:
+            return None
+    return sys.modules["torch"]
+
+
+def _number(torch: Any, device: Any) -> int:
+    wanted = torch.device("cuda", device) if isinstance(device, int) else device
+    wanted = torch.device("cuda" if wanted is None else wanted)
+    if wanted.type != "cuda":
+        raise ValueError("only memory of CUDA devices is collected")
+    current: int = torch.cuda.current_device()  # starts CUDA
+    ordinal: int = current if wanted.index is None else wanted.index
+    if not 0 <= ordinal < torch.cuda.device_count():
+        raise ValueError(f"torch sees {torch.cuda.device_count()}")
+    return ordinal
+
+
+_checked = False
+
+
+def _check_torch(torch: Any) -> None:
+    """Refuse a torch without pools, once."""
+    global _checked
+    if _checked:
+        return
+    cure = "use an Arena, or PYTORCH_ALLOC_CONF=expandable_segments:True"
+    missing = [name for name in _pools.NEEDED if not hasattr(torch._C, name)]
+    parameters = inspect.signature(torch.cuda.memory_snapshot).parameters
+    if missing or not hasattr(torch.cuda, "MemPool") or "include_traces" not in parameters:
+        raise DeviceError(f"got torch {torch.__version__}, want 2.11 or later: {cure}")
+    backend = torch.cuda.get_allocator_backend()
+    if backend != "native":
+        raise DeviceError(f"got torch's allocator {backend!r}, want its own, which has pools")
+    _checked = True
+
+
+# ---- contexts ----
+
+
+def contexts() -> list[Context]:
+    """Return the contexts that this thread is in, outermost first."""
+    try:
+        found: list[Context] = _threads.contexts
+    except AttributeError:
+        found = _threads.contexts = []
+    return found
+
+
+class Context:
+    """An open context: a pool, and the range that its memory comes from."""
+
+    def __init__(self, device: int) -> None:
+        self.device = device
+        self.thread = threading.get_ident()
+        self.range = 0
+        self._pool: _pools.Id | None = None
+        self._around = contexts()
+        with _pools.lock:
+            self._open()
+            self._around.append(self)
+
+    def leave(self) -> None:
+        """End it. What was made inside stays."""
+        with _pools.lock:
+            self._around.remove(self)
+            try:
+                self._close()
+            finally:
+                self._go_on()
+
+    def renew(self) -> None:
+        """Go on in another range: nothing will be allocated in this one any more.
+
+        The caller holds the lock. A context that is not the innermost goes on when it is.
+        """
+        self._close()
+        if self._innermost() is self:
+            self._open()
+
+    def _go_on(self) -> None:
+        """Return to the context around this one."""
+        outer = self._innermost()
+        if outer is None:
+            _native._core.bridge_CollectSelect(self.device, 0)  # type: ignore[union-attr]
+            _pools.watch(self.device)
+        elif outer._pool is None:
+            outer._open()
+        else:
+            _native._core.bridge_CollectSelect(self.device, outer.range)  # type: ignore[union-attr]
+
+    def _innermost(self) -> Context | None:
+        return next((c for c in reversed(self._around) if c.device == self.device), None)
+
+    def _open(self) -> None:
+        _pools.learn(self.device)
+        pool = _pools.begin(self.device)
+        try:
+            _pools.reclaim(self.device, pool)
+            self.range = _range(self.device)
+        except BaseException:
+            _pools.end(self.device, pool)
+            raise
+        self._pool = _pools.of_range[self.range] = pool
+        _pools.owners[self.range] = self
+
+    def _close(self) -> None:
+        if self._pool is None:
+            return
+        pool, self._pool = self._pool, None
+        del _pools.owners[self.range]
+        _pools.end(self.device, pool)
+        _native._core.bridge_CollectEnd(self.range)  # type: ignore[union-attr]
+
+
+def _range(device: int) -> int:
+    try:
+        opened: int = _native._core.bridge_CollectBegin(device)  # type: ignore[union-attr]
+    except RuntimeError as error:
+        raise from_native(str(error), ()) from None
+    return opened

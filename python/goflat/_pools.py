@@ -1,0 +1,230 @@
+"""Torch's side of collect(): pools that allocate from ranges, and when torch empties them.
+
+The order of calls is torch's, whose ways are not documented; docs/adr/0011-collect.md has them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+from . import _native
+
+if TYPE_CHECKING:
+    from ._collect import Context
+
+Id = tuple[int, int]  # torch's, of a pool
+
+NEEDED = (
+    "_cuda_beginAllocateCurrentThreadToPool",
+    "_cuda_cudaCachingAllocator_raw_alloc",
+    "_cuda_cudaCachingAllocator_raw_delete",
+    "_cuda_customAllocator",
+    "_cuda_emptyCache",
+    "_cuda_endAllocateToPool",
+    "_cuda_memorySnapshot",
+    "_cuda_releasePool",
+)
+
+lock = threading.Lock()  # of the two below, and of who gets whose room
+of_range: dict[int, Id] = {}  # the pool in each range that may have memory
+owners: dict[int, Context] = {}  # the context of each open range
+
+
+def _core() -> Any:
+    return _native._core
+
+
+def _torch() -> Any:
+    return sys.modules["torch"]
+
+
+# ---- one pool ----
+
+_allocators: list[Any] = []  # one, torch's handle of ours; it outlives every pool
+
+
+def _allocator() -> Any:
+    if not _allocators:
+        functions = _core().bridge_CollectAlloc(), _core().bridge_CollectFree()
+        _allocators.append(_torch()._C._cuda_customAllocator(*functions))
+    return _allocators[0]
+
+
+def begin(device: int) -> Id:
+    """Make a new pool and send this thread's allocations on the device there.
+
+    The pool lives until `end`, and then as long as it has memory. The MemPool object must go while
+    the pool has begun: as its last owner it would empty the pool, and before torch 2.14 that
+    ends the process if any other pool on the device is in use.
+    """
+    torch = _torch()
+    with torch.cuda.device(device):
+        owner = torch.cuda.MemPool(_allocator())
+        pool: Id = owner.id
+        torch._C._cuda_beginAllocateCurrentThreadToPool(device, pool)
+        del owner
+    return pool
+
+
+def end(device: int, pool: Id) -> None:
+    """Send allocations elsewhere, and let torch give free memory of the pool back."""
+    _torch()._C._cuda_endAllocateToPool(device, pool)
+    _torch()._C._cuda_releasePool(device, pool)
+
+
+# ---- emptying pools ----
+
+
+def reclaim(device: int, pool: Id) -> None:
+    """Take the free memory of earlier contexts out of torch's hands, to use it in the next one.
+
+    `pool` has begun on the device. While a pool is in use, emptying the cache empties just those
+    pools that nobody can allocate from; but from torch 2.14 on it empties all there is, which
+    costs too much to do it every time.
+    """
+    _forget_ranges()
+    if not _selective and not _is_worth_it(device):
+        return
+    _core().bridge_CollectKeep(1)
+    try:
+        _empty(device, pool)
+    finally:
+        _core().bridge_CollectKeep(0)
+    if not _selective:
+        _left[device] = memory(device)[1]
+
+
+def _empty(device: int, pool: Id) -> None:
+    """Empty the pools that nobody can allocate from; on other devices, too, only those."""
+    torch = _torch()
+    others = [d for d in range(torch.cuda.device_count()) if d != device]
+    for d in others:
+        torch._C._cuda_beginAllocateCurrentThreadToPool(d, pool)
+    try:
+        torch._C._cuda_emptyCache()
+    finally:
+        for d in others:
+            end(d, pool)
+
+
+_many = 16
+
+
+def _forget_ranges() -> None:
+    """Forget the pools of ranges that nothing lies in, now and then."""
+    global _many
+    if len(of_range) < _many:
+        return
+    for range_ in [r for r in of_range if r not in owners and _core().bridge_CollectIdle(r)]:
+        del of_range[range_]
+    _many = 2 * len(of_range) + 16
+
+
+_left: dict[int, int] = {}  # device -> bytes in segments after its whole cache was emptied
+
+
+def _is_worth_it(device: int) -> bool:
+    """Report whether so much lies in pools that torch's whole cache may go for it."""
+    total = _torch().cuda.get_device_properties(device).total_memory
+    return memory(device)[1] > max(int(total) // 8, 2 * _left.get(device, 0))
+
+
+def memory(device: int) -> tuple[int, int, int]:
+    """Return the bytes that ranges have, of them those torch counts, and those that are free."""
+    mapped, segments, free = map(int, _core().bridge_CollectMemory(device).split())
+    return mapped, segments, free
+
+
+# ---- what this torch does ----
+
+_selective: bool | None = None  # whether emptying the cache spares torch's own pools
+
+
+def learn(device: int) -> None:
+    """Find out how torch empties its cache while a pool is in use; outside of pools, once."""
+    global _selective
+    if _selective is None:
+        version = tuple(map(int, _torch().__version__.split(".")[:2]))
+        _selective = version < (2, 14) and _survives(device) and _survives(device)
+
+
+def _survives(device: int) -> bool:
+    """Try it with a segment of its own, that of a side stream; it stays in torch's cache."""
+    torch = _torch()
+    with torch.cuda.device(device):
+        stream = torch.cuda.Stream(device).cuda_stream
+
+        def reserved() -> int:
+            """Return the bytes torch has from the driver after it had to serve the stream."""
+            address = torch._C._cuda_cudaCachingAllocator_raw_alloc(1, stream)
+            torch._C._cuda_cudaCachingAllocator_raw_delete(address)
+            return int(torch.cuda.memory_reserved(device))
+
+        without = torch.cuda.memory_reserved(device)
+        if reserved() == without:
+            return False  # others use the stream's segment: it would survive anyway
+        pool = begin(device)
+        try:
+            _empty(device, pool)
+            left = torch.cuda.memory_reserved(device)
+        finally:
+            end(device, pool)
+        return reserved() == int(left)
+
+
+# ---- when torch gives its cache back ----
+
+
+def watch(device: int) -> None:
+    """Make sure to learn when torch gives its cache back, if there is memory to give back then.
+
+    The means is a canary: a segment without memory (2 MiB in torch's statistics), free, in a pool
+    that nobody can allocate from. torch gives it back together with all else. The caller is in no
+    context on the device.
+    """
+    if not memory(device)[2] or _core().bridge_CollectArmed(device):
+        return
+    torch = _torch()
+    pool, canary = begin(device), 0
+    _core().bridge_CollectArm(device)
+    try:
+        with torch.cuda.device(device):
+            canary = torch._C._cuda_cudaCachingAllocator_raw_alloc(1, 0)
+    except RuntimeError:  # out of memory: a limit leaves no room for 2 MiB
+        _core().bridge_CollectTrim(device)
+    finally:
+        _core().bridge_CollectArmed(device)
+        end(device, pool)
+    if canary:
+        torch._C._cuda_cudaCachingAllocator_raw_delete(canary)
+
+
+# ---- what lies in a pool ----
+
+_stolen: int | None = None  # references that a snapshot takes from each of its arguments
+
+
+def segments(pool: Id) -> list[Any]:
+    """Return what torch knows about the segments of a pool, see `torch.cuda.memory_snapshot`."""
+    global _stolen
+    snapshot = _torch().cuda.memory_snapshot
+    if _stolen is None:
+        probe = int("1" * 15)  # a new object, in no pool's id
+        holders = [probe] * 4
+        before = sys.getrefcount(probe)
+        snapshot((probe, probe), include_traces=False)
+        _stolen = (before - sys.getrefcount(holders[0])) // 2
+        _lend(probe, probe, False)
+    _lend(*pool, False)
+    found: list[Any] = snapshot(pool, include_traces=False)
+    return found
+
+
+def _lend(*arguments: Any) -> None:
+    """Add the references that a snapshot drops without owning them, up to torch 2.14."""
+    for _ in range(_stolen or 0):
+        for argument in arguments:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(argument))
