@@ -97,15 +97,30 @@ func PreparePermute(barrier bool, device int, stream uintptr, p *flatten.Permuta
 			return nil, nil, err
 		}
 	}
-	launched = func() error {
-		if c.tables.Barrier() {
-			if err := c.reset(memory); err != nil {
-				return err
-			}
+	if c.tables.Barrier() && !memory.counts {
+		if err := c.reset(memory); err != nil {
+			return nil, nil, err
 		}
-		return c.tables.Launches(uint64(memory.address), uint64(memory.address)+tableOffset, c.launch)
+	}
+	launched = func() error {
+		return c.tables.Launches(&memory.word, uint64(memory.address)+tableOffset, c.launch)
 	}
 	return launched, func() error { return on.memory.giveBack(&on.memory.device, memory, stream) }, nil
+}
+
+// SetArrivals says that the words of barriers on a device are v now, and returns where they
+// are. The device must be idle.
+func SetArrivals(ordinal int, v uint32) []uintptr {
+	on, err := usePermuter(ordinal)
+	if err != nil {
+		return nil
+	}
+	var at []uintptr
+	for _, p := range on.memory.device.pieces {
+		p.word.Arrivals = v
+		at = append(at, p.address)
+	}
+	return at
 }
 
 // PermuteReference is Permute by permute_byte of permute.cu.

@@ -111,7 +111,7 @@ func (c *permuteCall) enqueueAll() error {
 		return fmt.Errorf("permute: %w", ErrCapturing)
 	}
 	if !c.tables.Barrier() && !c.tables.Far() {
-		return c.tables.Launches(0, 0, c.launch)
+		return c.tables.Launches(nil, 0, c.launch)
 	}
 	memory := c.on.memory
 	p, err := memory.takeDevice(c.bytes(), c.stream)
@@ -139,28 +139,36 @@ func (c *permuteCall) bytes() int64 {
 
 // launchWith prepares device memory and launches.
 func (c *permuteCall) launchWith(p *piece) error {
-	prepare := c.reset
+	if c.tables.Barrier() && !p.counts {
+		if err := c.reset(p); err != nil {
+			return err
+		}
+	}
 	if c.tables.Far() {
-		prepare = c.upload
+		if err := c.upload(p); err != nil {
+			return err
+		}
 	}
-	if err := prepare(p); err != nil {
-		return err
-	}
-	return c.tables.Launches(uint64(p.address), uint64(p.address)+tableOffset, c.launch)
+	err := c.tables.Launches(&p.word, uint64(p.address)+tableOffset, c.launch)
+	p.counts = p.counts && err == nil
+	return err
 }
 
-// reset zeroes the barrier's word.
+// reset zeroes the barrier's word, before its first use and after a launch that has failed.
+// With a zero before every barrier the driver would be called twice for small jobs, where
+// calls are what takes long.
 func (c *permuteCall) reset(p *piece) error {
 	if err := check(C.goflat_zero_word(C.uintptr_t(p.address), C.uintptr_t(c.stream))); err != nil {
 		return fmt.Errorf("reset barrier: %w", err)
 	}
+	p.word, p.counts = launch.BarrierWord{Address: uint64(p.address)}, true
 	return nil
 }
 
-// upload copies a zero word and the table.
+// upload copies the table.
 func (c *permuteCall) upload(p *piece) error {
 	if err := c.copyTable(p); err != nil {
-		return fmt.Errorf("upload table (%d bytes): %w", c.bytes(), err)
+		return fmt.Errorf("upload table (%d bytes): %w", 4*c.tables.TableWords(), err)
 	}
 	return nil
 }
@@ -172,14 +180,13 @@ func (c *permuteCall) upload(p *piece) error {
 // the smaller of the two. That is little beside planning, which takes more than 10 ns a row.
 func (c *permuteCall) copyTable(to *piece) error {
 	memory := c.on.memory
-	from, err := memory.takePinned(c.bytes())
+	words := c.tables.TableWords()
+	from, err := memory.takePinned(4 * int64(words))
 	if err != nil {
 		return err
 	}
-	words := hostWords(from.address, int(c.bytes()/4))
-	clear(words[:tableOffset/4])
-	c.tables.Write(words[tableOffset/4:])
-	err = check(C.goflat_upload(C.uintptr_t(to.address), C.uintptr_t(from.address), C.size_t(c.bytes()), C.uintptr_t(c.stream)))
+	c.tables.Write(hostWords(from.address, words))
+	err = check(C.goflat_upload(C.uintptr_t(to.address)+tableOffset, C.uintptr_t(from.address), C.size_t(4*words), C.uintptr_t(c.stream)))
 	if failed := memory.giveBack(&memory.pinned, from, c.stream); err == nil {
 		err = failed
 	}

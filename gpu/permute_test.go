@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"math/bits"
 	"math/rand/v2"
 	"path/filepath"
@@ -267,6 +268,33 @@ func TestPermuteUsesItsMemoryAgain(t *testing.T) {
 	}
 	if alive := fakecuda.Alive(); alive.Bytes != before.Bytes || alive.Pinned > 4*before.Pinned {
 		t.Errorf("got %+v alive, want %+v and at most 4 times as much pinned", alive, before)
+	}
+}
+
+// The word of a barrier is zeroed once, and counts on past 2^32.
+func TestPermuteCountsOn(t *testing.T) {
+	b, p, verify := smallShuffle(t, 0)
+	gpu.Unload(0)
+	b.must(gpu.Permute(0, b.stream, p))
+	verify()
+	at := gpu.SetArrivals(0, math.MaxUint32-1)
+	if len(at) != 1 {
+		t.Fatalf("got %d words, want 1", len(at))
+	}
+	b.write(at[0], binary.LittleEndian.AppendUint32(nil, math.MaxUint32-1))
+	if onFake {
+		fakecuda.Reset()
+	}
+	for range 5 {
+		b.must(gpu.Permute(0, b.stream, p))
+		verify()
+	}
+	if !onFake {
+		return
+	}
+	log := strings.Join(fakecuda.Log(), "\n")
+	if n := strings.Count(log, "cuLaunchCooperativeKernel"); n != 5 || strings.Contains(log, "cuMemsetD32Async") {
+		t.Errorf("got %d cooperative launches, want 5, and none zeroed:\n%s", n, log)
 	}
 }
 

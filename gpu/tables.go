@@ -6,6 +6,8 @@ import "C"
 import (
 	"math/bits"
 	"sync"
+
+	"github.com/goflat/goflat/gpu/internal/launch"
 )
 
 // A tableMemory lends memory of one device for tables that do not fit into launch
@@ -39,6 +41,9 @@ type piece struct {
 	event   uintptr // CUevent, behind its last use
 	stream  uintptr // of that
 	lent    bool
+	// Device memory begins with the word of a barrier, which is as it says if counts is true.
+	word   launch.BarrierWord
+	counts bool
 }
 
 func newTableMemory() *tableMemory {

@@ -15,7 +15,7 @@
 // Where chains are short, groups are whole chains: no barrier, no cooperative launch.
 //
 // Assumed: origin, grain and columns fit vectors of sizeof(V), positions do not overlap,
-// and a launch with a barrier is cooperative, its word zero when it starts.
+// and a launch with a barrier is cooperative, its word used by no other meanwhile.
 //
 // The floor is cudaMemcpy of the bytes of all entries. On an H200, as multiples of it, after
 // a call of the same and with L2 full of other data
@@ -28,8 +28,8 @@
 //                     3.3 GB of 2 KB rows    1.12  1.11
 //
 // Whole chains are those of uniform jobs, of which an eighth (3.2 GB) or a quarter (40 MB) stays
-// where it is. 40 MB fit into L2, memcpy's 80 do not. The 1.36 is the host's: a reset and a
-// launch take longer to enqueue than to run. What decides there, by
+// where it is. 40 MB fit into L2, memcpy's 80 do not. The 1.36 is the host's, which at that time
+// enqueued a reset of the barrier's word before each launch. What decides there, by
 // `go test -bench Permute ./gpu`:
 //
 //   - Cuts: the chains of ragged jobs are few and long. Left whole they take 8 to 14 times
@@ -55,7 +55,7 @@
 // for each group.
 struct PermuteHead {
     u64 origin;  // address of the first column of position 0
-    u64 barrier; // address of a zero word; 0: groups are whole chains
+    u64 barrier; // address of the word that counts arrivals; 0: groups are whole chains
     u64 table;   // address of the table, 0 if it follows
     u32 grain;   // bytes between positions
     u32 columns; // vectors of a unit
@@ -65,6 +65,8 @@ struct PermuteHead {
     u32 positions;
     u32 closed; // so many positions are in closed chains, which come first; the rest in paths
     u32 share, rest; // with a barrier every group has `share` positions, the first `rest` one more
+    u32 arrivals; // what the barrier's word is when all blocks have arrived
+    u32 unused;
 };
 
 enum {
@@ -135,8 +137,9 @@ template <typename V> DEVICE void put(u8 *to, const V &v)
 #endif
 
 // arrive says that this thread has done all loads that must precede the stores of
-// others; await returns when all threads of the grid have said so. The word is zero when
-// the launch starts, is no other launch's, and counts blocks.
+// others; await returns when all threads of the grid have said so. The word counts blocks,
+// on and on from launch to launch, which saves a reset before each: so await is told what
+// the count will be, modulo 2^32.
 DEVICE void arrive(u64 barrier)
 {
 #ifdef __CUDACC__
@@ -149,18 +152,18 @@ DEVICE void arrive(u64 barrier)
 #endif
 }
 
-DEVICE void await(u64 barrier)
+DEVICE void await(u64 barrier, u32 arrivals)
 {
 #ifdef __CUDACC__
     if (threadIdx.x == 0) {
         u32 arrived;
         do
             asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(arrived) : "l"(barrier) : "memory");
-        while (arrived < gridDim.x);
+        while (int(arrived - arrivals) < 0);
     }
     __syncthreads();
 #else
-    host_await(reinterpret_cast<void *>(barrier));
+    host_await(reinterpret_cast<void *>(barrier), arrivals);
 #endif
 }
 
@@ -306,7 +309,7 @@ template <typename V, typename Parameters> DEVICE Outside<V> permute_load(const 
 template <typename V, typename Parameters> DEVICE void permute_walk(const Parameters &p, const Outside<V> &o)
 {
     if (p.head.barrier)
-        await(p.head.barrier);
+        await(p.head.barrier, p.head.arrivals);
     walk<V>(p.head, table_of(p), share_of_thread(p.head, table_of(p), sizeof(V)), o);
 }
 

@@ -26,9 +26,9 @@ struct HostTrap {
 void host_access(const void *memory, unsigned bytes, unsigned align);
 
 // host_arrive and host_await are the two halves of a barrier of the grid, in two phases.
-// They trap unless the launch is cooperative and the word was zero when it started.
+// They trap unless the launch is cooperative and the word comes to what it should.
 void host_arrive(void *word);
-void host_await(void *word);
+void host_await(void *word, unsigned arrivals);
 
 template <typename T> inline T host_load(const void *from)
 {

@@ -68,9 +68,9 @@ void host_arrive(void *word)
         host_store<unsigned>(word, host_load<unsigned>(word) + 1);
 }
 
-void host_await(void *word)
+void host_await(void *word, unsigned arrivals)
 {
-    if (host_load<unsigned>(word) != gridDim.x)
+    if (host_load<unsigned>(word) != arrivals)
         throw HostTrap{CUDA_ERROR_LAUNCH_TIMEOUT};
 }
 

@@ -67,7 +67,8 @@ const (
 	closedWord      = 13
 	shareWord       = 14
 	restWord        = 15
-	headWords       = 16
+	arrivalsWord    = 16
+	headWords       = 18
 	endBit          = 1 << 31
 	noHead          = 1<<32 - 1
 	maxGroups       = 16384         // what flatten.Permutation.TableBytes counts on
@@ -100,6 +101,13 @@ type PermuteOptions struct {
 	Resident *[NumPermuteKernels]uint32
 	// Plain is for permute_byte: vectors of a byte, and the table in device memory.
 	Plain bool
+}
+
+// A BarrierWord is a word of device memory that counts the blocks which have arrived at the
+// barriers of its launches, one launch at a time.
+type BarrierWord struct {
+	Address  uint64
+	Arrivals uint32 // its value when all launches are done
 }
 
 // A PermuteLaunch is one kernel launch: a grid of Blocks blocks of Threads threads in one
@@ -185,23 +193,20 @@ func (r *Permute) TableWords() int { return int(r.positions + r.groups) }
 // Far reports whether the table has to lie in device memory.
 func (r *Permute) Far() bool { return r.place == TableFar }
 
-// Barrier reports whether the launch needs a zero word in device memory.
+// Barrier reports whether the launch needs a word in device memory that counts blocks.
 func (r *Permute) Barrier() bool { return r.cut }
 
 // Launches calls launch for every launch and returns its first error, after which it
-// calls it no more. barrier is the address of the word where [Permute.Barrier] is true,
-// table that of the table where [Permute.Far] is.
-func (r *Permute) Launches(barrier, table uint64, launch func(*PermuteLaunch) error) error {
-	if !r.cut {
-		barrier = 0
-	}
+// calls it no more; the value of word is unknown then. word is used where [Permute.Barrier] is true, and
+// table, the table's address, where [Permute.Far] is.
+func (r *Permute) Launches(word *BarrierWord, table uint64, launch func(*PermuteLaunch) error) error {
 	if r.place == TableFar {
 		r.put64(tableWord, table)
 	} else {
 		r.put64(tableWord, 0)
 		r.Write(r.parameters[headWords:][:r.TableWords()])
 	}
-	r.put64(barrierWord, barrier)
+	r.put64(barrierWord, 0)
 	h := &r.parameters
 	h[grainWord], h[groupsWord], h[positionsWord], h[closedWord] = uint32(r.p.Grain), r.groups, r.positions, r.closed
 	h[shareWord], h[restWord] = r.share, r.rest
@@ -209,8 +214,11 @@ func (r *Permute) Launches(barrier, table uint64, launch func(*PermuteLaunch) er
 		Kernel: r.kernel, Place: r.place, Threads: chainThreads, Cooperative: r.cut,
 		Parameters: r.parameters[:tablePlaces[r.place].words],
 	}
-	if r.cut {
+	if r.cut { // one launch, of no more threads than run at once
 		r.out.Threads = BarrierThreads
+		word.Arrivals += r.blocks(r.columns, r.groups)
+		r.put64(barrierWord, word.Address)
+		h[arrivalsWord] = word.Arrivals
 	}
 	for from := int64(0); from < r.columns; from += maxItems {
 		if err := r.launchColumns(from, min(r.columns-from, maxItems), launch); err != nil {
@@ -226,15 +234,20 @@ func (r *Permute) launchColumns(from, n int64, launch func(*PermuteLaunch) error
 	r.parameters[columnsWord] = uint32(n)
 	putDivisor(r.parameters[columnsDivisor:], uint32(n))
 	atOnce := uint32(min(maxItems/n, maxGroups))
-	threads := int64(r.out.Threads)
 	for first := uint32(0); first < r.groups; first += atOnce {
 		r.parameters[firstGroupWord] = first
-		r.out.Blocks = uint32((n*int64(min(atOnce, r.groups-first)) + threads - 1) / threads)
+		r.out.Blocks = r.blocks(n, min(atOnce, r.groups-first))
 		if err := launch(&r.out); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// blocks is how many a launch of so many columns and groups has.
+func (r *Permute) blocks(columns int64, groups uint32) uint32 {
+	threads := int64(r.out.Threads)
+	return uint32((columns*int64(groups) + threads - 1) / threads)
 }
 
 func (r *Permute) put64(at int, v uint64) {

@@ -119,6 +119,26 @@ func TestPermuteGroups(t *testing.T) {
 	}
 }
 
+func TestPermuteArrivals(t *testing.T) {
+	r := new(Permute)
+	r.Plan(chains(50176, 800), &PermuteOptions{Resident: h200})
+	word := BarrierWord{Address: 1 << 45, Arrivals: 1<<32 - 100}
+	for range 3 {
+		want := word
+		err := r.Launches(&word, 0, func(l *PermuteLaunch) error {
+			want.Arrivals += l.Blocks
+			at := uint64(l.Parameters[barrierWord]) | uint64(l.Parameters[barrierWord+1])<<32
+			if at != want.Address || l.Parameters[arrivalsWord] != want.Arrivals || !l.Cooperative || l.Threads != BarrierThreads {
+				t.Errorf("got %d blocks that meet at %#x until %d, want %+v", l.Blocks, at, l.Parameters[arrivalsWord], want)
+			}
+			return nil
+		})
+		if err != nil || word != want {
+			t.Errorf("got %+v, %v, want %+v", word, err, want)
+		}
+	}
+}
+
 // Units of terabytes take several launches, each below 2^31 threads.
 func TestPermuteLaunchesCoverEverything(t *testing.T) {
 	for _, p := range []*flatten.Permutation{
@@ -129,7 +149,7 @@ func TestPermuteLaunchesCoverEverything(t *testing.T) {
 		r := new(Permute)
 		r.Plan(p, &PermuteOptions{Resident: h200})
 		var items int64
-		err := r.Launches(0, 0, func(l *PermuteLaunch) error {
+		err := r.Launches(nil, 0, func(l *PermuteLaunch) error {
 			columns, first := l.Parameters[columnsWord], l.Parameters[firstGroupWord]
 			turns := int64(l.Blocks) * int64(l.Threads) / int64(columns)
 			items += int64(columns) * min(turns, int64(r.groups-first))
@@ -143,7 +163,7 @@ func TestPermuteLaunchesCoverEverything(t *testing.T) {
 		}
 		fails := errors.New("fails")
 		calls := 0
-		if err := r.Launches(0, 0, func(*PermuteLaunch) error { calls++; return fails }); !errors.Is(err, fails) || calls != 1 {
+		if err := r.Launches(nil, 0, func(*PermuteLaunch) error { calls++; return fails }); !errors.Is(err, fails) || calls != 1 {
 			t.Errorf("got %v after %d calls, want the first error", err, calls)
 		}
 	}
