@@ -23,7 +23,7 @@ type inPlaceJob struct {
 
 	fixed    []bool // per block: it must not be written
 	freeRoom []bool // per block: no entry is its user
-	byAddr   []int  // blocks by address
+	byAddr   []int  // blocks by address, without those of no bytes
 	own      []int  // entries with bytes in writable blocks, by address
 	ownEntry []bool // per entry: it is one of own
 	runs     []Run
@@ -114,20 +114,19 @@ const maxAddress = 1 << 62
 
 // sortBlocks checks the blocks and sorts them by address.
 func (j *inPlaceJob) sortBlocks() error {
-	j.byAddr = make([]int, len(j.blocks))
+	j.byAddr = make([]int, 0, len(j.blocks))
 	for i, b := range j.blocks {
-		j.byAddr[i] = i
 		if b.Lo > b.Hi || b.Hi > maxAddress || b.Bytes < 0 {
 			return jobError(fmt.Sprintf("block %d at [%d, %d) of %d bytes", i, b.Lo, b.Hi, b.Bytes), "addresses in order, below 2^62, and no negative size")
+		}
+		if b.Lo < b.Hi {
+			j.byAddr = append(j.byAddr, i)
 		}
 	}
 	slices.SortFunc(j.byAddr, func(a, b int) int { return cmp.Compare(j.blocks[a].Lo, j.blocks[b].Lo) })
 	reach, last := uint64(0), -1
 	for _, i := range j.byAddr {
 		b := j.blocks[i]
-		if b.Lo == b.Hi {
-			continue
-		}
 		if b.Lo < reach {
 			return &OverlapError{Key: -1, Batch: -1, Got: fmt.Sprintf("blocks %d and %d share bytes", min(i, last), max(i, last)), Want: "blocks apart"}
 		}
@@ -169,14 +168,8 @@ func (j *inPlaceJob) extent(e int) (lo, hi uint64) {
 
 // blockAt is a block that has a byte of [lo, hi), or -1.
 func (j *inPlaceJob) blockAt(lo, hi uint64) int {
-	for n := j.firstBlock(lo); n < len(j.byAddr); n++ {
-		b := j.blocks[j.byAddr[n]]
-		if b.Lo >= hi {
-			break
-		}
-		if b.Lo < b.Hi {
-			return j.byAddr[n]
-		}
+	if n := j.firstBlock(lo); n < len(j.byAddr) && j.blocks[j.byAddr[n]].Lo < hi {
+		return j.byAddr[n]
 	}
 	return -1
 }
@@ -247,12 +240,14 @@ func (v View) packed(elemBytes int64) bool {
 // findRuns joins writable blocks that adjoin in one range.
 func (j *inPlaceJob) findRuns() {
 	j.runOf = make([]int, len(j.blocks))
+	for i := range j.runOf {
+		j.runOf[i] = -1
+	}
 	for _, i := range j.byAddr {
 		b := j.blocks[i]
 		last := len(j.runs) - 1
 		switch {
-		case j.fixed[i] || b.Lo == b.Hi:
-			j.runOf[i] = -1
+		case j.fixed[i]:
 			continue
 		case last >= 0 && j.runs[last].Hi == b.Lo && j.runs[last].Range == b.Range:
 			j.runs[last].Hi = b.Hi

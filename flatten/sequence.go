@@ -206,9 +206,6 @@ func (j *inPlaceJob) blocksUnder(lo, hi uint64) (under []int, free int64) {
 		if b.Lo >= hi {
 			break
 		}
-		if b.Lo == b.Hi {
-			continue
-		}
 		under = append(under, i)
 		if j.freeRoom[i] {
 			free += int64(min(hi, b.Hi) - max(lo, b.Lo))
