@@ -19,6 +19,7 @@ from ._flat import Flat
 from ._layout import Layout
 from ._memory import memory
 from ._plan import Plan, plan
+from ._streams import record_stream
 
 __all__ = [
     "Arena",
@@ -41,5 +42,6 @@ __all__ = [
     "flatten_",
     "memory",
     "plan",
+    "record_stream",
     "unflatten",
 ]

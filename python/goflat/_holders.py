@@ -57,11 +57,13 @@ def why(entry: Any, reason: int, known_containers: Sequence[Any] = ()) -> str:
     str
         Such as ``"held by the variable 't' of f() at train.py:12"``.
     """
+    if not 0 <= reason < len(_WORDS):
+        return "for an unknown reason"
     try:
         known = {id(container) for container in known_containers}
         return _sentence(entry, reason, _Scope(_frames(sys._getframe(1)), known))
     except Exception:  # objects of any kind are looked at, and may answer in any way
-        return _WORDS[reason] if 0 <= reason < len(_WORDS) else "for an unknown reason"
+        return _WORDS[reason]
 
 
 class _Scope(NamedTuple):
@@ -197,12 +199,16 @@ def _place(frame: FrameType) -> str:
 
 
 def _container(thing: Any, known: set[int]) -> str | None:
-    """Find an object that refers to `thing`: something with a name rather than without."""
+    """Find an object that refers to `thing`: something with a name rather than without.
+
+    No function in here may capture `thing`: its cell would be found.
+    """
     referrers = [r for r in gc.get_referrers(thing) if not _is_known(r, known)]
-    named = (_named(referrer, thing) for referrer in referrers)
-    return next((text for text in named if text), None) or next(
-        (text for referrer in referrers if (text := _nameless(referrer))), None
-    )
+    for referrer in referrers:
+        text = _named(referrer, thing)
+        if text:
+            return text
+    return _nameless(referrers[0]) if referrers else None
 
 
 def _is_known(referrer: Any, known: set[int]) -> bool:
@@ -216,8 +222,10 @@ def _named(referrer: Any, thing: Any) -> str | None:
         return f"the function {referrer.__qualname__}()"
     if isinstance(referrer, (list, tuple, set, frozenset, dict, CellType, FrameType)):
         return None
-    attribute = next((n for n, v in _attributes(referrer) if v is thing), None)
-    return f"the attribute {attribute!r} of a {type(referrer).__name__}" if attribute else None
+    for name, value in _attributes(referrer):
+        if value is thing:
+            return f"the attribute {name!r} of a {type(referrer).__name__}"
+    return None
 
 
 def _attributes(owner: Any) -> Iterable[tuple[str, Any]]:
@@ -253,7 +261,7 @@ def _owns(owner: Any, namespace: dict[Any, Any]) -> bool:
         return False
 
 
-def _nameless(referrer: Any) -> str | None:
+def _nameless(referrer: Any) -> str:
     if isinstance(referrer, (list, tuple, set, frozenset, dict)):
         return f"a {type(referrer).__name__} of length {len(referrer)}"
     if isinstance(referrer, CellType):

@@ -488,15 +488,15 @@ def test_record_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     memory = Memory()
     seen: list[tuple[int, Any]] = []
     out, plain, stream = joined(memory, 2, 3), torch.ones(2), Stream()
-    _streams.record_stream([out, plain, np.ones(2)], stream)  # nothing to do on the CPU
+    goflat.record_stream([out, plain, np.ones(2)], stream)  # nothing to do on the CPU
     monkeypatch.setattr(torch.Tensor, "is_cuda", True)
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda t, s: seen.append((t.numel(), s)))
-    _streams.record_stream(goflat.flatten({"a": [torch.ones(4, 1)]}), stream)
-    _streams.record_stream((out, plain), stream)
+    goflat.record_stream(goflat.flatten({"a": [torch.ones(4, 1)]}), stream)
+    goflat.record_stream((out, plain), stream)
     assert sorted(n for n, _ in seen) == [2, 4, 6, 9]
     assert {s for _, s in seen} == {stream}
     with pytest.raises(goflat.DTypeError, match="got object, want a tensor"):
-        _streams.record_stream([plain, object()], stream)
+        goflat.record_stream([plain, object()], stream)
     del out
 
 
