@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sort"
 )
 
 // checkInvariants panics with the plan if it breaks one of the promises of the
@@ -46,6 +47,7 @@ func overlapping(all []stretch) (a, b stretch, found bool) {
 // one another, on blocks that they keep.
 func (p *InPlace) verifyOuts() error {
 	var outs []stretch
+	blocks := p.sortedBlocks()
 	for b, out := range p.Outs {
 		if out.Base != Absolute {
 			if out != (Addr{int32(b), 0}) || p.Under[b] != nil {
@@ -57,9 +59,9 @@ func (p *InPlace) verifyOuts() error {
 		if elem := uint64(p.Layout.DType.ElemBytes()); !p.inRun(s.lo, s.hi) || s.lo%min(elem&-elem, smallestAlign) != 0 {
 			return fmt.Errorf("output %d at [%#x, %#x) is in no run, or not aligned", b, s.lo, s.hi)
 		}
-		for i, block := range p.Blocks {
-			if block.Lo < s.hi && s.lo < block.Hi && block.Lo < block.Hi && !slices.Contains(p.Under[b], i) {
-				return fmt.Errorf("output %d does not keep block %d", b, i)
+		for _, under := range blocks.within(s.lo, s.hi) {
+			if _, kept := slices.BinarySearch(p.Under[b], under.what); !kept {
+				return fmt.Errorf("output %d does not keep block %d", b, under.what)
 			}
 		}
 		outs = append(outs, s)
@@ -70,9 +72,32 @@ func (p *InPlace) verifyOuts() error {
 	return nil
 }
 
+// sortedBlocks is the blocks with bytes, by address.
+func (p *InPlace) sortedBlocks() stretches {
+	all := make(stretches, 0, len(p.Blocks))
+	for i, b := range p.Blocks {
+		if b.Lo < b.Hi {
+			all = append(all, stretch{b.Lo, b.Hi, i})
+		}
+	}
+	slices.SortFunc(all, func(a, b stretch) int { return cmp.Compare(a.lo, b.lo) })
+	return all
+}
+
+// stretches are apart, and sorted by address.
+type stretches []stretch
+
+// within is those that have a byte of [lo, hi).
+func (all stretches) within(lo, hi uint64) stretches {
+	first := sort.Search(len(all), func(i int) bool { return all[i].hi > lo })
+	end := sort.Search(len(all), func(i int) bool { return all[i].lo >= hi })
+	return all[first:max(first, end)]
+}
+
 // inRun reports whether [lo, hi) lies in one run.
 func (p *InPlace) inRun(lo, hi uint64) bool {
-	return slices.ContainsFunc(p.Runs, func(r Run) bool { return r.Lo <= lo && hi <= r.Hi })
+	r := sort.Search(len(p.Runs), func(r int) bool { return p.Runs[r].Hi > lo })
+	return r < len(p.Runs) && p.Runs[r].Lo <= lo && hi <= p.Runs[r].Hi
 }
 
 // verifyBlocks checks that each block with entries is kept or given back, and not both.
@@ -107,6 +132,7 @@ func (p *InPlace) verifyBlocks() error {
 func (p *InPlace) verifySteps() error {
 	made := make([]bool, p.Layout.Batches)
 	gone := make([]bool, len(p.Blocks))
+	blocks := p.sortedBlocks()
 	scratch := false
 	for i := range p.Steps {
 		s := &p.Steps[i]
@@ -120,7 +146,7 @@ func (p *InPlace) verifySteps() error {
 				gone[b] = true
 			}
 		}
-		if err := p.verifyStep(s, made, gone, scratch); err != nil {
+		if err := p.verifyStep(s, made, scratch, func(t touch) error { return blocks.alive(t, gone) }); err != nil {
 			return fmt.Errorf("step %d: %w", i, err)
 		}
 	}
@@ -128,7 +154,7 @@ func (p *InPlace) verifySteps() error {
 }
 
 // verifyStep checks what a step reads and writes.
-func (p *InPlace) verifyStep(s *Step, made, gone []bool, scratch bool) error {
+func (p *InPlace) verifyStep(s *Step, made []bool, scratch bool, alive func(t touch) error) error {
 	reads, writes := s.touches()
 	for n, all := range [][]touch{reads, writes} {
 		for _, t := range all {
@@ -141,7 +167,7 @@ func (p *InPlace) verifyStep(s *Step, made, gone []bool, scratch bool) error {
 			if t.base == Absolute && n == 1 && !p.inRun(t.lo, t.hi) {
 				return fmt.Errorf("%v is written outside of all runs", t)
 			}
-			if err := p.verifyAlive(t, gone); err != nil {
+			if err := alive(t); err != nil {
 				return err
 			}
 		}
@@ -166,11 +192,14 @@ func (s *Step) runs() (n int64) {
 	return n
 }
 
-// verifyAlive checks that no block under t has been given back.
-func (p *InPlace) verifyAlive(t touch, gone []bool) error {
-	for i, b := range p.Blocks {
-		if t.base == Absolute && gone[i] && b.Lo < b.Hi && b.Lo < t.hi && t.lo < b.Hi {
-			return fmt.Errorf("%v is in block %d, which is given back", t, i)
+// alive checks that no block under t has been given back.
+func (all stretches) alive(t touch, gone []bool) error {
+	if t.base != Absolute {
+		return nil
+	}
+	for _, b := range all.within(t.lo, t.hi) {
+		if gone[b.what] {
+			return fmt.Errorf("%v is in block %d, which is given back", t, b.what)
 		}
 	}
 	return nil
