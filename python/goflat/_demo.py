@@ -109,6 +109,9 @@ _TITLES = {
     "preallocate": "preallocate, copy slices",
     "cat": "torch.cat per batch",
     "goflat": "goflat.flatten",
+    "consume": "goflat.flatten_",
+    "parts": "goflat.flatten_, parts of one",
+    "collect": "goflat.flatten_, collected",
 }
 
 
@@ -138,7 +141,7 @@ def _how(result: dict[str, Any]) -> str:
 
 
 def _answers(result: dict[str, Any]) -> list[str]:
-    return [_first_key(result), _afterwards(result), _what_avoids_it(result)]
+    return [_first_key(result), _afterwards(result), _what_avoids_it(result), _below_two(result)]
 
 
 def _first_key(result: dict[str, Any]) -> str:
@@ -177,6 +180,31 @@ def _what_avoids_it(result: dict[str, Any]) -> str:
         f"one call: {_ms(own)} here, against {_ms(cat)} for torch.cat per batch and {_ms(pre)} "
         f"for copying slices."
     )
+
+
+def _below_two(result: dict[str, Any]) -> str:
+    ways = result["ways"]
+    apart, parts = ways["consume"], ways["parts"]
+    return _paragraph(
+        f"And if the inputs are not needed afterwards? goflat.flatten_ consumes them: it lays the "
+        f"outputs into their memory. Entries that are parts of one tensor peaked at "
+        f"{_peak(parts):.2f}x ({_said(parts)}), {_collected(result)}entries made one by one at "
+        f"{_peak(apart):.2f}x ({_said(apart)}). Where the memory of entries does not adjoin, "
+        f"outputs are made one after the other, and the entries of each given up after it. Before "
+        f"anything moves, goflat.plan(features, inplace=True) says what it will be, and "
+        f"max_growth= limits it."
+    )
+
+
+def _collected(result: dict[str, Any]) -> str:
+    numbers = result["ways"].get("collect")
+    if numbers is None:  # on a CPU
+        return ""
+    return f"those made inside goflat.collect() at {_peak(numbers):.2f}x ({_said(numbers)}), "
+
+
+def _said(numbers: dict[str, Any]) -> str:
+    return f"the plan said {_mib(numbers['planned'])} of growth"
 
 
 def _paragraph(text: str) -> str:

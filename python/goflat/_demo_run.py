@@ -18,6 +18,7 @@ import torch
 import goflat
 
 from . import _doctor
+from ._collect import collect
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,7 +77,58 @@ def flatten(features: Features, mark: Mark) -> list[Tensor]:
     return goflat.flatten(features)
 
 
-WAYS = {"grow": grow, "preallocate": preallocate, "cat": cat, "goflat": flatten}
+def consume(features: Features, mark: Mark) -> list[Tensor]:
+    """Call `goflat.flatten_` once, and allow what torch.cat would take."""
+    return goflat.flatten_(features, max_growth=_bytes(features))
+
+
+# ---- the job ----
+
+
+def apart(device: torch.device, rows: int) -> Features:
+    """Return KEYS x BATCHES tensors of shape (rows, *ROW_SHAPE), float32."""
+    shape = (rows, *ROW_SHAPE)
+    return {str(k): [torch.rand(shape, device=device) for _ in range(BATCHES)] for k in range(KEYS)}
+
+
+def parts(device: torch.device, rows: int) -> Features:
+    """Return such a job whose entries are parts of one tensor, which nobody holds."""
+    whole = torch.rand((KEYS * BATCHES * rows, *ROW_SHAPE), device=device)
+    pieces = whole.chunk(KEYS * BATCHES)
+    return {str(k): list(pieces[k * BATCHES : (k + 1) * BATCHES]) for k in range(KEYS)}
+
+
+def collected(device: torch.device, rows: int) -> Features:
+    """Return such a job whose entries lie in one address range."""
+    with collect(device):
+        return apart(device, rows)
+
+
+def _bytes(features: Features) -> int:
+    return sum(entry.nbytes for entries in features.values() for entry in entries)
+
+
+class Way(NamedTuple):
+    """How to flatten, and how the entries were made."""
+
+    run: Callable[[Features, Mark], list[Tensor]]
+    make: Callable[[torch.device, int], Features] = apart
+
+
+WAYS = {
+    "grow": Way(grow),
+    "preallocate": Way(preallocate),
+    "cat": Way(cat),
+    "goflat": Way(flatten),
+    "consume": Way(consume),
+    "parts": Way(consume, parts),
+    "collect": Way(consume, collected),
+}
+
+
+def ways(device: torch.device) -> dict[str, Way]:
+    """Return the ways that differ on a device: only CUDA memory is collected."""
+    return {name: way for name, way in WAYS.items() if device.type == "cuda" or name != "collect"}
 
 
 # ---- memory ----
@@ -190,39 +242,51 @@ class Memory(NamedTuple):
     inputs: int
     growth: int
     held: int
+    planned: int | None  # growth, as goflat says it
     steps: list[int]
     extra: dict[str, int]
     equal: bool
     method: str
 
 
-def memory(way: str, device_name: str | None, rows: int) -> Memory:
-    """Run `way` once and measure. Call this in a fresh process."""
+def memory(name: str, device_name: str | None, rows: int) -> Memory:
+    """Run a way once and measure. Call this in a fresh process."""
     device = choose(device_name)
-    run, meter = WAYS[way], _meter(device)
-    _warm_up(run, device)
-    features = job(device, rows)
+    way, meter = WAYS[name], _meter(device)
+    _warm_up(way, device)
+    features = way.make(device, rows)
+    inputs, want = _bytes(features), cat(_on_the_host(features), _nothing)
     steps: list[int] = []
     meter.start()
-    flat = run(features, lambda: steps.append(meter.read().peak))
+    flat = way.run(features, lambda: steps.append(meter.read().peak))
     end, extra = meter.read(), meter.extra()
-    inputs = sum(entry.nbytes for entries in features.values() for entry in entries)
-    equal = _equal(flat, cat(features, _nothing))
-    return Memory(inputs, *end, steps, extra, equal, meter.method)
+    equal = _equal([batch.cpu() for batch in flat], want)
+    return Memory(inputs, *end, _planned(flat), steps, extra, equal, meter.method)
+
+
+def _planned(flat: list[Tensor]) -> int | None:
+    growth = flat.plan.growth if isinstance(flat, goflat.Flat) else None
+    return growth if isinstance(growth, int) else None
+
+
+def _on_the_host(features: Features) -> Features:
+    """Return entries that do not count: the result to compare with is not to change the device."""
+    return {key: [entry.cpu() for entry in entries] for key, entries in features.items()}
 
 
 def times(device_name: str | None, rows: int) -> dict[str, float]:
     """Return the median seconds of each way, measured in turns."""
     device = choose(device_name)
-    features = job(device, rows)
-    samples: dict[str, list[float]] = {way: [] for way in WAYS}
+    kept = apart(device, rows)
+    samples: dict[str, list[float]] = {name: [] for name in ways(device)}
     end = perf_counter() + TIMED_S
     for _ in range(ROUNDS):
-        for way, run in WAYS.items():
-            samples[way].append(_time(run, features, device))
+        for name, way in ways(device).items():
+            features = way.make(device, rows) if way.run is consume else kept
+            samples[name].append(_time(way.run, features, device))
         if perf_counter() > end:
             break
-    return {way: median(values) for way, values in samples.items()}
+    return {name: median(values) for name, values in samples.items()}
 
 
 def setting(device_name: str | None, rows: int) -> dict[str, Any]:
@@ -253,16 +317,10 @@ def choose(name: str | None) -> torch.device:
     return device
 
 
-def job(device: torch.device, rows: int) -> Features:
-    """Return KEYS x BATCHES tensors of shape (rows, *ROW_SHAPE), float32."""
-    shape = (rows, *ROW_SHAPE)
-    return {str(k): [torch.rand(shape, device=device) for _ in range(BATCHES)] for k in range(KEYS)}
-
-
-def _warm_up(run: Callable[[Features, Mark], list[Tensor]], device: torch.device) -> None:
+def _warm_up(way: Way, device: torch.device) -> None:
     """Take once, in small, what is not the way's memory: code pages, threads, modules."""
     torch.zeros(1, device=device).expand(1 << 22).sum().item()  # starts all threads, allocates 0
-    run(job(device, 1), _nothing)
+    way.run(way.make(device, 1), _nothing)
 
 
 def _time(

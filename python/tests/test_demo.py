@@ -35,7 +35,7 @@ def test_numbers_of_a_real_run(tmp_path: Path) -> None:
     file = tmp_path / "demo.json"
     done = demo("--device", "cpu", "--rows", "8", "--json", str(file))
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.count("bit for bit") == 4
+    assert done.stdout.count("bit for bit") == 6
     result = json.loads(file.read_text())
     size = 4 * 4 * 8 * 256 * 7 * 7 * 4
     assert result["equal"]
@@ -44,6 +44,11 @@ def test_numbers_of_a_real_run(tmp_path: Path) -> None:
         assert numbers["seconds"] > 0
     for way in ("preallocate", "cat", "goflat"):  # rss is counted in batches of pages
         assert result["ways"][way]["growth"] == pytest.approx(size, rel=0.1, abs=MIB)
+    parts = result["ways"]["parts"]
+    assert parts["growth"] < MIB
+    assert parts["planned"] == 0
+    apart = result["ways"]["consume"]
+    assert apart["planned"] * 0.9 < apart["growth"] < size + MIB  # malloc keeps small holes
     first, *later = result["ways"]["grow"]["steps"]
     assert first < MIB
     assert later == sorted(later)
@@ -87,16 +92,25 @@ def canned(equal: bool = True, extra: dict[str, int] | None = None) -> Any:
     """Return what runs tasks, without running them."""
 
     def memory(way: str) -> _demo_run.Memory:
-        growth, held = (45 * MIB, 44 * MIB) if way == "grow" else (40 * MIB, 40 * MIB)
+        growth, held = {
+            "grow": (45 * MIB, 44 * MIB),
+            "consume": (10 * MIB, 0),
+            "parts": (0, 0),
+        }.get(way, (40 * MIB, 40 * MIB))
         steps = [0, 20 * MIB, 35 * MIB, 45 * MIB]
         right = equal or way != "goflat"
-        return _demo_run.Memory(40 * MIB, growth, held, steps, extra or {}, right, "a meter")
+        planned = 10 * MIB if way == "consume" else 0
+        return _demo_run.Memory(
+            40 * MIB, growth, held, planned, steps, extra or {}, right, "a meter"
+        )
 
     environment = dict.fromkeys(("device", "goflat", "torch", "extension"), "some")
     job = {"keys": 4, "batches": 4, "shape": [50, 256, 7, 7], "dtype": "float32"}
     tasks: dict[str, Any] = {
         "setting": lambda *_: {"job": job, "environment": environment},
-        "times": lambda *_: {way: n * 1e-3 for n, way in enumerate(_demo_run.WAYS, 1)},
+        "times": lambda *_: {
+            way: n * 1e-3 for n, way in enumerate(_demo_run.ways(torch.device("cpu")), 1)
+        },
         "memory": lambda way, *_: memory(way),
     }
     return lambda task, *arguments: tasks[task](*arguments)
@@ -115,9 +129,22 @@ def test_text_has_the_numbers_of_the_run(
         "the first key's 10.0 MiB, not a copy. Memory rose by 0.0 MiB",
         "after keys 2 to 4 the high-water mark stood at 20.0 MiB, 35.0 MiB, 45.0 MiB",
         "kept 4.0 MiB more than the results, and 90.0 MiB had been copied to deliver 40.0 MiB",
+        "goflat.flatten_, parts of one 0.0 MiB 1.00x 6.00 ms bit for bit",
+        "parts of one tensor peaked at 1.00x (the plan said 0.0 MiB of growth), entries made one "
+        "by one at 1.25x (the plan said 10.0 MiB of growth)",
         "4.0 ms here, against 3.0 ms for torch.cat per batch and 2.0 ms for copying slices",
     ):
         assert part in text
+
+
+def test_text_about_collected_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh = canned()
+    monkeypatch.setattr(_demo, "_fresh", fresh)
+    result = _demo.run(fresh("setting"), None, 50)
+    assert "collect" not in _demo.report(result)
+    result["ways"]["collect"] = result["ways"]["parts"]
+    assert "0.0 MiB 1.00x" in " ".join(_demo.report(result).split("collected")[1].split())
+    assert "made inside goflat.collect() at 1.00x" in " ".join(_demo.report(result).split())
 
 
 def test_wrong_values_are_exit_code_1(
@@ -140,11 +167,12 @@ def test_further_measures_are_columns(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- ways and meters ----
 
 
-@pytest.mark.parametrize("way", _demo_run.WAYS)
+@pytest.mark.parametrize("way", _demo_run.ways(torch.device("cpu")))
 def test_ways_agree(way: str) -> None:
-    features = _demo_run.job(torch.device("cpu"), 2)
+    run, make = _demo_run.WAYS[way]
+    features = make(torch.device("cpu"), 2)
     want = [torch.cat([features[k][b] for k in features]) for b in range(4)]
-    assert_all_bits(list(_demo_run.WAYS[way](features, lambda: None)), want)
+    assert_all_bits(list(run(features, lambda: None)), want)
 
 
 def test_host_meter_sees_what_is_freed_again() -> None:

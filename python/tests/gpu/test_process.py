@@ -38,11 +38,14 @@ def test_doctor() -> None:
 def test_demo(tmp_path: Path) -> None:
     file = tmp_path / "demo.json"
     text = command("demo", "--device", "cuda", "--rows", "20", "--json", str(file))
-    assert text.count("bit for bit") == 4
+    assert text.count("bit for bit") == 7
     result = json.loads(file.read_text())
     size = 4 * 4 * 20 * 256 * 7 * 7 * 4
     assert result["ways"]["goflat"]["inputs"] == size
     assert result["ways"]["goflat"]["growth"] == size
+    for way in ("consume", "parts", "collect"):
+        assert result["ways"][way]["growth"] == result["ways"][way]["planned"]
+    assert result["ways"]["parts"]["growth"] == result["ways"]["collect"]["growth"] == 0
 
 
 def test_benchmark(tmp_path: Path) -> None:
