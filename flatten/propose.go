@@ -57,8 +57,11 @@ func (j *inPlaceJob) choices() *choices {
 	return &choices{inPlaceJob: j, grid: g, onGrid: j.packOn(g.bin)}
 }
 
-// few is rows, if half of the bytes can stay.
+// few is nothing to move, on whatever grid, or rows if half of the bytes can stay.
 func (c *choices) few() *way {
+	if w := c.permute(0); w != nil {
+		return w
+	}
 	if c.movedBytes(c.onGrid) > c.l.Bytes()/2 {
 		return nil
 	}
