@@ -10,6 +10,7 @@ from . import _native, _pools
 from ._errors import DeviceError
 
 _Span = tuple[int, int]
+_GRANULE = 512  # torch gives out memory in multiples of so many bytes
 
 
 class Room:
@@ -129,17 +130,29 @@ def _free(range_: int, device: int) -> list[_Span]:
 def _inactive(range_: int, stream: int) -> list[_Span]:
     """Return what torch has of a range and has given to nobody, in segments of the stream.
 
-    Blocks that wait for other streams are still somebody's.
+    That includes the end of a block that is larger than what was asked for: torch does not split a
+    large block for less than 1 MiB. Blocks that wait for other streams are still somebody's.
     """
     free = []
     pool = _pools.of_range.get(range_)
     for segment in _pools.segments(pool) if pool else ():
         at = segment["address"]
         for block in segment["blocks"]:
-            if block["state"] == "inactive" and segment["stream"] == stream:
-                free.append((at, at + block["size"]))
-            at += block["size"]
-    return free
+            end = at + block["size"]
+            if segment["stream"] == stream:
+                free.append((at + _used(block), end))
+            at = end
+    return [(lo, hi) for lo, hi in free if lo < hi]
+
+
+def _used(block: dict[str, Any]) -> int:
+    """Return how many bytes of a block are somebody's."""
+    if block["state"] == "inactive":
+        return 0
+    if block["state"] == "active_allocated":
+        asked: int = block.get("requested_size", block["size"])
+        return -(-asked // _GRANULE) * _GRANULE
+    return int(block["size"])
 
 
 def _pairs(text: str) -> list[_Span]:
