@@ -1,7 +1,6 @@
 package flatten
 
 import (
-	"cmp"
 	"slices"
 )
 
@@ -226,22 +225,17 @@ func (j *inPlaceJob) allocates(pl *placement) bool {
 	return false
 }
 
-// ballast makes outputs on free room keep blocks that are left over, largest
-// first, until they keep as many bytes as they lie on free room with.
+// ballast makes outputs on free room keep blocks that are left over, until they
+// keep as many bytes as they lie on free room with.
 func (j *inPlaceJob) ballast(under [][]int, kept []bool, short []int64) {
-	var left []int
-	for i, b := range j.blocks {
-		if !kept[i] && b.Bytes > 0 {
-			left = append(left, i)
-		}
-	}
-	slices.SortStableFunc(left, func(a, b int) int { return cmp.Compare(j.blocks[b].Bytes, j.blocks[a].Bytes) })
+	next := 0
 	for b := range under {
-		for short[b] > 0 && len(left) > 0 {
-			under[b] = append(under[b], left[0])
-			kept[left[0]] = true
-			short[b] -= j.blocks[left[0]].Bytes
-			left = left[1:]
+		for ; short[b] > 0 && next < len(kept); next++ {
+			if n := j.blocks[next].Bytes; n > 0 && !kept[next] {
+				under[b] = append(under[b], next)
+				kept[next] = true
+				short[b] -= n
+			}
 		}
 		slices.Sort(under[b])
 	}
