@@ -172,6 +172,8 @@ class Context:
 
     def leave(self) -> None:
         """End it. What was made inside stays."""
+        if sys.is_finalizing():  # torch is gone already
+            return
         with _pools.lock:
             self._around.remove(self)
             try:
