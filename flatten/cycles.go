@@ -26,8 +26,8 @@ var cellPool = sync.Pool{New: func() any { return new([]cell) }}
 type cells struct {
 	all []cell
 	buf *[]cell // behind all, from the pool
-	src []int // per segment that moves: the cell of its first byte, before
-	dst []int // and after
+	src []int   // per segment that moves: the cell of its first byte, before
+	dst []int   // and after
 }
 
 // mostUnits bounds permutations: one of so many takes some tenths of a second to

@@ -102,10 +102,18 @@ const pageTries = 4
 
 // pagesOf is pagesWay with pages of a given size.
 func (j *inPlaceJob) pagesOf(pl *placement, size, scratch int64) *way {
-	for _, strict := range []bool{j.l.Dim > 0, true} {
-		if g := j.newPager(pl, size, scratch); g != nil && g.run(strict) {
-			return g.way()
-		}
+	g := j.newPager(pl, size, scratch)
+	if g == nil {
+		return nil
+	}
+	begin, waiting := slices.Clone(g.frames), g.waiting
+	if j.l.Dim == 0 && g.run(false) {
+		return g.way()
+	}
+	copy(g.frames, begin)
+	g.waiting, g.steps = waiting, nil
+	if g.run(true) {
+		return g.way()
 	}
 	return nil
 }
@@ -193,13 +201,20 @@ func (j *inPlaceJob) runAt(addr uint64) int {
 // cutRuns makes the frames.
 func (g *pager) cutRuns() bool {
 	g.first = make([]int, len(g.runs))
+	count := uint64(0)
+	for r, run := range g.runs {
+		if g.used[r] {
+			count += (run.Hi-run.Lo)/uint64(g.size) + 1
+		}
+	}
+	if count > 16*mostPages {
+		return false
+	}
+	g.frames = make([]frame, 0, count)
 	for r, run := range g.runs {
 		g.first[r] = len(g.frames)
 		if !g.used[r] {
 			continue
-		}
-		if (run.Hi-run.Lo)/uint64(g.size) > uint64(16*mostPages-len(g.frames)) {
-			return false
 		}
 		for lo := run.Lo; lo < run.Hi; lo += uint64(g.size) {
 			n := min(g.size, int64(run.Hi-lo))
@@ -216,6 +231,7 @@ func (g *pager) frameAt(r int, addr uint64) int {
 
 // cutSegments makes the pieces, sorts them by page, and counts what frames hold.
 func (g *pager) cutSegments() bool {
+	g.pieces = make([]piece, 0, len(g.frames)+len(g.move.Segments))
 	for i := range g.move.Segments {
 		s := &g.move.Segments[i]
 		if !g.pl.in[s.Batch] || !g.ownEntry[s.Entry] {
