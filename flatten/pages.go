@@ -54,7 +54,7 @@ type pager struct {
 	size    int64
 	frames  []frame // those of the runs, by address, then those of the scratch
 	scratch int     // index of the first frame of the scratch
-	first   []int   // per run: its first frame
+	frameOf []int   // per run: its first frame
 	used    []bool  // per run
 	pieces  []piece // by page
 	waiting int     // pages not assembled
@@ -200,7 +200,7 @@ func (j *inPlaceJob) runAt(addr uint64) int {
 
 // cutRuns makes the frames.
 func (g *pager) cutRuns() bool {
-	g.first = make([]int, len(g.runs))
+	g.frameOf = make([]int, len(g.runs))
 	count := uint64(0)
 	for r, run := range g.runs {
 		if g.used[r] {
@@ -212,7 +212,7 @@ func (g *pager) cutRuns() bool {
 	}
 	g.frames = make([]frame, 0, count)
 	for r, run := range g.runs {
-		g.first[r] = len(g.frames)
+		g.frameOf[r] = len(g.frames)
 		if !g.used[r] {
 			continue
 		}
@@ -226,22 +226,16 @@ func (g *pager) cutRuns() bool {
 
 // frameAt is the frame that holds an address of run r.
 func (g *pager) frameAt(r int, addr uint64) int {
-	return g.first[r] + int((addr-g.runs[r].Lo)/uint64(g.size))
+	return g.frameOf[r] + int((addr-g.runs[r].Lo)/uint64(g.size))
 }
 
 // cutSegments makes the pieces, sorts them by page, and counts what frames hold.
 func (g *pager) cutSegments() bool {
 	g.pieces = make([]piece, 0, len(g.frames)+len(g.move.Segments))
-	for i := range g.move.Segments {
-		s := &g.move.Segments[i]
-		if !g.pl.in[s.Batch] || !g.ownEntry[s.Entry] {
-			continue
-		}
-		if len(s.Axes) > 1 || len(s.Axes) == 1 && s.Axes[0].SrcStep != s.Bytes || len(g.pieces) > 16*mostPages {
+	for _, o := range g.outStretches(g.pl) { // by address, so that nearly nothing is left to sort
+		if !g.cutOutput(o.what) {
 			return false
 		}
-		g.cutSegment(i, s)
-		g.eachSource(s, 0, s.Payload(), func(f *frame, n int64) { f.unread += n })
 	}
 	slices.SortStableFunc(g.pieces, func(a, b piece) int { return a.page - b.page })
 	for i, p := range g.pieces {
@@ -254,6 +248,22 @@ func (g *pager) cutSegments() bool {
 		if g.stays(g.pl, &g.move.Segments[p.segment]) {
 			f.stay += p.end - p.first
 		}
+	}
+	return true
+}
+
+// cutOutput makes the pieces of output b.
+func (g *pager) cutOutput(b int) bool {
+	for i := g.first[b]; i < g.first[b+1]; i++ {
+		s := &g.move.Segments[i]
+		if !g.ownEntry[s.Entry] {
+			continue
+		}
+		if len(s.Axes) > 1 || len(s.Axes) == 1 && s.Axes[0].SrcStep != s.Bytes || len(g.pieces) > 16*mostPages {
+			return false
+		}
+		g.cutSegment(i, s)
+		g.eachSource(s, 0, s.Payload(), func(f *frame, n int64) { f.unread += n })
 	}
 	return true
 }
