@@ -1,0 +1,40 @@
+"""The Python in the documentation runs, and its links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from helpers import engines
+
+ROOT = Path(__file__).parents[2]
+DOCS = sorted((ROOT / "docs").glob("*.md"))
+BLOCK = re.compile(r"```python( cuda)?\n(.*?)```", re.DOTALL)
+LINK = re.compile(r"\]\((?!http)([^)#]+)(?:#[^)]*)?\)")
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in DOCS if "```python" in p.read_text()], ids=lambda p: p.name
+)
+def test_python_blocks(path: Path) -> None:
+    """Run all blocks of a file in order; those marked cuda are compiled, and run on a GPU."""
+    if engines.engine("native") is None:
+        pytest.skip("the native extension is not built")
+    text, names = path.read_text(), dict[str, Any]()
+    for found in BLOCK.finditer(text):
+        above = "\n" * text.count("\n", 0, found.start(2))  # so that errors name the line
+        code = compile(above + found[2], str(path), "exec")
+        if not found[1] or torch.cuda.is_available():
+            exec(code, names)
+
+
+@pytest.mark.parametrize(
+    ("name", "link"),
+    [(path.name, link) for path in DOCS for link in LINK.findall(path.read_text())],
+)
+def test_links(name: str, link: str) -> None:
+    assert (ROOT / "docs" / link).exists()
