@@ -1,7 +1,5 @@
 package flatten
 
-import "sort"
-
 // A grid is starts at equal distances in each run, such that every entry in the
 // run begins at one of them and all entries are whole numbers of units.
 type grid struct {
@@ -101,26 +99,4 @@ func gcd(a, b uint64) uint64 {
 // alignUp is the least multiple of align, a power of two, that is addr or more.
 func alignUp(addr, align uint64) uint64 {
 	return (addr + align - 1) &^ (align - 1)
-}
-
-// gaps are the stretches of the runs that taken, sorted by address, leaves free.
-func gaps(runs []Run, taken []stretch) []stretch {
-	var free []stretch
-	for r, run := range runs {
-		at := run.Lo
-		next := sort.Search(len(taken), func(i int) bool { return taken[i].hi > run.Lo })
-		for _, t := range taken[next:] {
-			if t.lo >= run.Hi {
-				break
-			}
-			if at < t.lo {
-				free = append(free, stretch{at, t.lo, r})
-			}
-			at = max(at, t.hi)
-		}
-		if at < run.Hi {
-			free = append(free, stretch{at, run.Hi, r})
-		}
-	}
-	return free
 }

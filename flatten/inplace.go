@@ -97,7 +97,7 @@ type InPlace struct {
 	Layout *Layout
 	Blocks []Block
 	Places []Place
-	Runs   []Run  // what outputs could be packed into, by range and address
+	Runs   []Run  // what outputs could be packed into, by address
 	Steps  []Step // in order
 	Outs   []Addr // per batch: Absolute where it lies in place, else Base is the batch and it is allocated
 	// Under is, per batch in place, the blocks that it has to keep alive, ascending.

@@ -236,25 +236,3 @@ func (v View) packed(elemBytes int64) bool {
 	}
 	return true
 }
-
-// findRuns joins writable blocks that adjoin in one range.
-func (j *inPlaceJob) findRuns() {
-	j.runOf = make([]int, len(j.blocks))
-	for i := range j.runOf {
-		j.runOf[i] = -1
-	}
-	for _, i := range j.byAddr {
-		b := j.blocks[i]
-		last := len(j.runs) - 1
-		switch {
-		case j.fixed[i]:
-			continue
-		case last >= 0 && j.runs[last].Hi == b.Lo && j.runs[last].Range == b.Range:
-			j.runs[last].Hi = b.Hi
-		default:
-			j.runs = append(j.runs, Run{b.Lo, b.Hi, b.Range})
-			last++
-		}
-		j.runOf[i] = last
-	}
-}

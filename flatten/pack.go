@@ -118,37 +118,3 @@ func (p *packing) tightest(size int64, after int) int {
 	}
 	return found
 }
-
-// fill gives the packed outputs their addresses: in each bin one after the other,
-// that first whose lowest entry lies lowest, so that entries that lie in output
-// order only slide. batches are the outputs that sizes and in are about.
-func (j *inPlaceJob) fill(pl *placement, batches []int, bins []bin, in []int) {
-	order := make([]int, 0, len(batches))
-	for i := range batches {
-		if in[i] >= 0 {
-			order = append(order, i)
-		}
-	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		return cmp.Or(cmp.Compare(in[a], in[b]), cmp.Compare(j.lowest[batches[a]], j.lowest[batches[b]]))
-	})
-	last, at := -1, uint64(0)
-	for _, i := range order {
-		b := bins[in[i]]
-		if in[i] != last {
-			last, at = in[i], b.lo
-		}
-		pl.put(batches[i], at)
-		at += uint64(roundUp(j.outBytes[batches[i]], b.step))
-	}
-}
-
-// findLowest finds the lowest address of each output's own entries. In the order
-// of these, outputs read the memory of entries made key by key, or batch by batch,
-// without leaving gaps between what has been read.
-func (j *inPlaceJob) findLowest() {
-	j.lowest = make([]uint64, j.l.Batches)
-	for _, e := range slices.Backward(j.own) {
-		j.lowest[e%j.l.Batches] = j.places[e].Addr
-	}
-}
