@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import threading
 from array import array
 from typing import Any, NamedTuple
 
@@ -42,7 +43,7 @@ def survey(entries: list[Any], expected: int = 0) -> list[Record]:
     expected : int
         How many more references to each entry are: those of the containers of the user.
     """
-    if _native._core is None or not meet():
+    if not meet():
         return [Record(0, 0, 0, 0, 0, 0, 0, 0, UNKNOWN)] * len(entries)
     return ask(_native._core, entries, expected)
 
@@ -58,6 +59,7 @@ def ask(core: Any, entries: list[Any], expected: int) -> list[Record]:
 
 
 _met: list[bool] = []  # [whether counts are read in place], once met
+_meeting = threading.RLock()  # finalizers may call goflat while it learns
 
 
 def meet(*, slow: bool = False) -> bool:
@@ -71,15 +73,21 @@ def meet(*, slow: bool = False) -> bool:
     Returns
     -------
     bool
-        False while that cannot be: a dispatch mode would fake the tensors to learn from.
+        False while that cannot be: there is no extension, as in a forked child, or a dispatch mode
+        would fake the tensors to learn from.
     """
+    if _native._core is None:
+        return False
     if _met and not slow:
         return True
-    if _native._core is None or not _native._meet_torch():
-        return False
-    from . import _calibrate
+    with _meeting:
+        if _met and not slow:
+            return True
+        if not _native._meet_torch():
+            return False
+        from . import _calibrate
 
-    _met[:] = [_calibrate.teach(_native._core, slow)]
+        _met[:] = [_calibrate.teach(_native._core, slow)]
     return True
 
 

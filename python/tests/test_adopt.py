@@ -725,6 +725,9 @@ for _ in range(20):
     pid = os.fork()
     if pid == 0:
         assert t.raw(out) == memory.want(0, 5)
+        assert not t._ownership.meet()
+        assert t._ownership.survey([out], 1)[0].reason == t._ownership.UNKNOWN
+        assert t._streams.under(out)[0] is out
         del out
         os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0

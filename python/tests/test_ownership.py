@@ -546,6 +546,24 @@ def test_threads(way: str) -> None:
     assert wrong == [], way
 
 
+def test_threads_that_meet_for_the_first_time(way: str) -> None:
+    """Each thread either waits for what is learnt, or knows it already."""
+    _ownership._met.clear()
+    answers: list[list[int]] = []
+    ready = threading.Barrier(8)
+
+    def ask() -> None:
+        ready.wait()
+        answers.append(reasons([new(3), *new(6, 2).split(2)]))
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == [[ADOPTABLE] * 4] * 8, way
+
+
 def test_many_entries_at_once(way: str) -> None:
     assert reasons([]) == []
     entries = [part for _ in range(50) for part in new(40, 1).split(1)] + [
