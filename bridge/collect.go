@@ -84,6 +84,14 @@ func CollectArmed(device int64) int64 {
 	return 0
 }
 
+// CollectPressed is 1 if the device was short of memory since the last call.
+func CollectPressed(device int64) int64 {
+	if gpu.CollectPressed(int(device)) {
+		return 1
+	}
+	return 0
+}
+
 // CollectUse says that a stream uses outputs in the range that an address lies in.
 func CollectUse(addr, stream int64) int64 {
 	gpu.CollectUse(uint64(addr), uintptr(stream))

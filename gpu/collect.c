@@ -24,6 +24,7 @@ static int forked; // a child has the parent's addresses but not its device memo
 static goflat_range *ranges;
 static int64_t last_id;
 static canary canaries[max_devices];
+static int pressed[max_devices];
 
 static __thread int64_t selected[max_devices]; // ids of ranges
 static __thread int keeping;
@@ -121,8 +122,9 @@ static int supply(goflat_range *r, goflat_span segment)
 	uint64_t end = last ? slack_end(r, segment.hi) : segment.hi;
 	if (goflat_range_mapped(r, segment.lo) >= end)
 		return 1;
-	if (last && goflat_map_cover(r, segment.lo, step_end(r, end)))
+	if (goflat_map_cover(r, segment.lo, last ? step_end(r, end) : end))
 		return 1;
+	pressed[r->device] = 1;
 	if (goflat_map_cover(r, segment.lo, segment.hi))
 		return 1;
 	trim(r->device);
@@ -195,8 +197,10 @@ void goflat_collect_free(void *memory, ssize_t bytes, int device, void *stream)
 		canaries[device].armed = 0;
 	else if (r)
 		give_back(r, at, (uintptr_t)stream);
-	if (!keeping && !forked)
+	if (!keeping && !forked) {
+		pressed[device] = 1;
 		trim(device);
+	}
 	pthread_mutex_unlock(&lock);
 }
 
@@ -308,6 +312,17 @@ int goflat_collect_armed(int device)
 	int armed = known(device) && canaries[device].armed;
 	pthread_mutex_unlock(&lock);
 	return armed;
+}
+
+int goflat_collect_pressed(int device)
+{
+	if (!known(device))
+		return 0;
+	pthread_mutex_lock(&lock);
+	int was = pressed[device];
+	pressed[device] = 0;
+	pthread_mutex_unlock(&lock);
+	return was;
 }
 
 void goflat_collect_use(uint64_t address, uintptr_t stream)

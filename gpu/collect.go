@@ -79,6 +79,10 @@ func CollectArm(device int) { C.goflat_collect_arm(C.int(device)) }
 // allocation.
 func CollectArmed(device int) bool { return C.goflat_collect_armed(C.int(device)) != 0 }
 
+// CollectPressed reports whether a device was short of memory since the last call: torch
+// gave its cache back, or the driver refused memory.
+func CollectPressed(device int) bool { return C.goflat_collect_pressed(C.int(device)) != 0 }
+
 // CollectClaim is claim of [CollectClaims].
 func CollectClaim(lo, hi uint64) bool {
 	return C.goflat_collect_claim(C.uint64_t(lo), C.uint64_t(hi)) != 0

@@ -63,6 +63,10 @@ void goflat_collect_keep(int on);
 void goflat_collect_arm(int device);
 int goflat_collect_armed(int device); // whether there is one; ends the wait for the allocation
 
+// goflat_collect_pressed says whether the device was short of memory since the last call:
+// torch gave its cache back, or the driver refused memory.
+int goflat_collect_pressed(int device);
+
 // goflat_collect_use says that a stream uses outputs in the range of an address.
 void goflat_collect_use(uint64_t address, uintptr_t stream);
 

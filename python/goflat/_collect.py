@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from . import _native, _pools
-from ._errors import DeviceError, from_native
+from ._errors import DeviceError, from_native, of_memory
 from ._room import Room
 
 if TYPE_CHECKING:
@@ -53,8 +53,8 @@ def collect(device: Any = None) -> Iterator[None]:
 
     Memory is mapped ahead, up to 64 MiB at a time, and kept for the next context. It goes back to
     the driver on ``torch.cuda.empty_cache()`` and before torch reports that it is out of memory.
-    While a context is open torch (before 2.14) does not give back what it caches elsewhere on the
-    device, so call ``empty_cache()`` before it where memory is short.
+    While a context is open, torch before 2.14 does not give back what it caches elsewhere on the
+    device. Where memory was short lately, and the first time, the context does so as it opens.
 
     As under ``expandable_segments``, tensors made inside cannot be sent to other processes by CUDA
     IPC. Before torch 2.14 a ``torch.cuda.MemPool`` of yours must outlive every open context on its
@@ -76,6 +76,10 @@ def collect(device: Any = None) -> Iterator[None]:
     context = Context(ordinal)
     try:
         yield
+    except BaseException as error:
+        if of_memory(error) is not None:
+            _pools.ran_out(ordinal)
+        raise
     finally:
         context.leave()
 
@@ -206,6 +210,7 @@ class Context:
 
     def _open(self) -> None:
         _pools.learn(self.device)
+        _pools.relieve(self.device)
         pool = _pools.begin(self.device)
         try:
             _pools.reclaim(self.device, pool)

@@ -97,8 +97,37 @@ def reclaim(device: int, pool: Id) -> None:
         _left[device] = memory(device)[1]
 
 
+_roomy: set[int] = set()  # devices on which there has been a context, and memory for all it made
+
+
+def relieve(device: int) -> None:
+    """Empty torch's whole cache on a device that seems short of memory; before a pool begins.
+
+    Up to torch 2.13 that does not happen any more once a pool is in use: torch raises out of memory
+    instead. So it happens before the first context, after one that ran out of memory, and after
+    torch has emptied its cache itself or the driver has refused memory.
+    """
+    pressed = _core().bridge_CollectPressed(device) or device not in _roomy
+    _roomy.add(device)
+    if pressed and _selective:
+        _core().bridge_CollectKeep(1)
+        try:
+            _empty(device, _torch()._C._graph_pool_handle())
+        finally:
+            _core().bridge_CollectKeep(0)
+
+
+def ran_out(device: int) -> None:
+    """Note that a context has run out of memory."""
+    _roomy.discard(device)
+
+
 def _empty(device: int, pool: Id) -> None:
-    """Empty the pools that nobody can allocate from; on other devices, too, only those."""
+    """Empty the cache on a device, on others no more than what nobody can allocate from.
+
+    Where a pool has begun on the device, it is no more than that there, too. `pool` is one that the
+    others do not know.
+    """
     torch = _torch()
     others = [d for d in range(torch.cuda.device_count()) if d != device]
     for d in others:

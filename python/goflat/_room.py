@@ -37,18 +37,19 @@ class Room:
 
     def _find(self, records: Any) -> list[int]:
         """Return the ranges that entries lie in."""
-        found: list[tuple[int, int, int]] = []  # begin, end, range
+        found: dict[int, None] = {}
+        start = stop = 0  # the memory of the range of the entry before
         for e in range(len(records)):
             address = records.address(e)
-            if any(lo <= address < hi for lo, hi, _ in found) or not records.nbytes(e):
+            if start <= address < stop or not records.nbytes(e):
                 continue
             answer = _core().bridge_CollectRange(address)
             if answer:
-                range_, lo, hi = map(int, answer.split())
-                found.append((lo, hi, range_))
+                range_, start, stop = map(int, answer.split())
+                found[range_] = None
             else:
                 self.everything = False
-        return [range_ for _, _, range_ in found]
+        return list(found)
 
     def claim(self, lo: int, hi: int) -> int:
         """Keep the memory of an output until the C function at the returned address is called.

@@ -129,6 +129,7 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
         *value = fake_multiprocessors;
         return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH:
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
         *value = 1;
         return CUDA_SUCCESS;
     default:

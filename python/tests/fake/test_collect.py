@@ -202,6 +202,8 @@ def test_one_range_with_temporaries() -> None:
 
 @on_torch()
 def test_next_context_takes_the_memory_over() -> None:
+    with goflat.collect():  # the first one empties torch's cache
+        pass
     cached = mib(100)
     del cached
     other = mib(100, 1)
@@ -265,7 +267,7 @@ def test_empty_cache_gives_kept_memory_back() -> None:
         small = mib(1)
     assert physical() > 200 * MIB
     assert core().bridge_CollectArmed(0) == SELECTIVE
-    assert reserved() <= 4 * MIB or not SELECTIVE
+    assert reserved() <= 10 * MIB or not SELECTIVE  # with two that a self-test left
     torch.cuda.empty_cache()
     assert physical() <= 64 * MIB
     assert core().bridge_CollectArmed(0) == 0
