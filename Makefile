@@ -41,7 +41,7 @@ $(VENV)/.native: $(VENV)/.build $(NATIVE_SRC) go.mod go.sum setup.py tools/toolc
 	$(PIP) install --no-build-isolation --no-deps --editable .
 	@touch $@
 
-$(VENV)/.test $(VENV)/.lint $(VENV)/.docs $(VENV)/.kernels $(VENV)/.wheels: $(VENV)/.%: $(VENV)/.python pyproject.toml
+$(VENV)/.test $(VENV)/.lint $(VENV)/.docs $(VENV)/.notebooks $(VENV)/.kernels $(VENV)/.wheels: $(VENV)/.%: $(VENV)/.python pyproject.toml
 	$(PIP) install --group $*
 	@touch $@
 
@@ -99,6 +99,10 @@ test-gpu: $(VENV)/.native $(VENV)/.test ## all tests, and a missing GPU is a fai
 	GOFLAT_REQUIRE_GPU=1 $(WITH) go test -count=1 $(TAGS) ./...
 	GOFLAT_REQUIRE_GPU=1 $(PY) -m pytest
 
+.PHONY: notebooks
+notebooks: $(VENV)/.native $(VENV)/.test $(VENV)/.notebooks ## run the notebooks in examples
+	$(PY) -m pytest --nbmake --nbmake-timeout=300 --timeout=600 examples/notebooks
+
 .PHONY: fuzz bench docs demo
 fuzz: $(VENV)/.build ## every fuzz target of flatten for FUZZTIME (30s) each
 	@for target in $$($(WITH) go test -list '^Fuzz' ./flatten | grep '^Fuzz'); do \
@@ -116,7 +120,7 @@ demo: $(VENV)/.native $(VENV)/.test ## flatten a small job and print what it cos
 	$(PY) -m goflat demo
 
 .PHONY: check wheels clean distclean
-check: lint test ## what CI runs
+check: lint test notebooks ## what CI runs
 
 wheels: $(VENV)/.wheels ## a checked and tested wheel for each Python 3.10 ... 3.13 found, in dist
 	$(PY) tools/wheels.py
