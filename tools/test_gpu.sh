@@ -12,6 +12,7 @@
 #     tests      python/tests/gpu; no GPU is a failure       OUT/tests.log, tests.xml
 #     memcheck   compute-sanitizer over the small tests      OUT/memcheck.log
 #     bench      wall and device times                       OUT/bench.log, bench.json
+#     memory     what joining costs in memory, about 2 min   OUT/memory.log, memory.json
 #
 # Environment: PYTHON (python3), PYTEST_ARGS (further arguments, such as "-k streams"), LIMIT
 # (seconds a step may take, 1500), COMPUTE_SANITIZER (its path, if it is not where CUDA puts it).
@@ -29,7 +30,7 @@ wheel=$1
 mkdir -p "$2" || exit 2
 out=$(cd "$2" && pwd)
 shift 2
-steps=${*:-doctor tests memcheck bench}
+steps=${*:-doctor tests memcheck bench memory}
 python=${PYTHON:-python3}
 limit=${LIMIT:-1500}
 site=$(mktemp -d)
@@ -79,6 +80,10 @@ bench() {
 	PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}python "$python" -m benchmarks --device cuda --json "$out/bench.json"
 }
 
+memory() {
+	PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}python "$python" -m benchmarks --memory --device cuda --json "$out/memory.json"
+}
+
 # run STEP: its log, and a line of the summary.
 run() {
 	local start=$SECONDS status
@@ -102,7 +107,7 @@ tail_of() {
 	esac
 }
 
-export -f suite doctor tests sanitizer memcheck bench
+export -f suite doctor tests sanitizer memcheck bench memory
 export python out root
 failed=0
 "$python" - >"$out/summary.log" <<-EOF
@@ -112,7 +117,7 @@ failed=0
 EOF
 for step in $steps; do
 	case $step in
-	doctor | tests | memcheck | bench) run "$step" ;;
+	doctor | tests | memcheck | bench | memory) run "$step" ;;
 	*) usage ;;
 	esac
 done

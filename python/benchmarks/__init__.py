@@ -4,6 +4,7 @@
     python -m goflat bench --device cuda      on a GPU, and docs/bench/cuda-<date>.json
     python -m goflat bench --only seed        some cases
     python -m goflat bench compare A B        two of those files side by side
+    python -m goflat bench --memory           what ways cost in memory, see `benchmarks.memory`
 
 (`python -m benchmarks` in the folder python/ is the same.) Each case is run under one or more
 contracts, and a ratio only compares ways that keep the same one:

@@ -19,10 +19,14 @@ RESULTS = Path(__file__).parents[2] / "docs" / "bench"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the cases or compare two runs; 0."""
+    """Run the cases, compare two runs or measure memory; 0 if nothing failed."""
     argv = sys.argv[1:] if argv is None else list(argv)
     if argv[:1] == ["compare"]:
         return _compare(argv[1:])
+    if "--memory" in argv:
+        from . import memory
+
+        return memory.main([argument for argument in argv if argument != "--memory"])
     args = _options().parse_args(argv)
     run = _run(args, argv)
     print(report.table(run))
@@ -36,7 +40,8 @@ def _options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m goflat bench",
         description="Time goflat against torch.cat and numpy.concatenate.",
-        epilog="'bench compare A.json B.json' shows two runs side by side.",
+        epilog="'bench compare A.json B.json' shows two runs side by side, 'bench --memory --help' "
+        "tells how memory is measured.",
     )
     names = [case.name for case in CASES]
     effort = Effort()

@@ -15,7 +15,7 @@ def table(run: dict[str, Any]) -> str:
         rows += [_row(case, contract) for contract in CONTRACTS]
     extras = [_extra(extra) for extra in run["extras"]]
     gpu = [_device(run["device"]), "", _fresh(run["fresh"]), ""] if "device" in run else []
-    return "\n".join([_head(run["machine"]), "", _align(rows), "", *gpu, *extras, *_busy(run)])
+    return "\n".join([head(run["machine"]), "", _align(rows), "", *gpu, *extras, *busy(run)])
 
 
 def _device(jobs: list[dict[str, Any]]) -> str:
@@ -30,14 +30,14 @@ def _floor(job: dict[str, Any]) -> list[str]:
     ways = job["ways"]
     floor = ways["memcpy"]["median_s"]
     ratios = [ways[name]["median_s"] / floor for name in ("goflat", "goflat out=", "loop")]
-    return [_us(ways["memcpy"]), _us(ways["goflat"]), *(f"{ratio:.2f}" for ratio in ratios)]
+    return [us(ways["memcpy"]), us(ways["goflat"]), *(f"{ratio:.2f}" for ratio in ratios)]
 
 
 def _fresh(jobs: list[dict[str, Any]]) -> str:
     rows = [["layouts that change", "goflat µs", "same layout µs", "zip µs"]]
     for job in jobs:
         ways = job["ways"]
-        rows += [[_size(job), *(_us(ways[n]) for n in ("goflat fresh", "goflat", "zip fresh"))]]
+        rows += [[_size(job), *(us(ways[n]) for n in ("goflat fresh", "goflat", "zip fresh"))]]
     return _align(rows)
 
 
@@ -60,10 +60,10 @@ def compare(before: dict[str, Any], after: dict[str, Any]) -> str:
         if case["title"] in earlier:
             rows += [_change(earlier[case["title"]], case, contract) for contract in CONTRACTS]
     notes = _differences(before["machine"], after["machine"])
-    return "\n".join([_align(rows), "", *notes, *_busy(before), *_busy(after)]).rstrip()
+    return "\n".join([_align(rows), "", *notes, *busy(before), *busy(after)]).rstrip()
 
 
-def _head(machine: dict[str, Any]) -> str:
+def head(machine: dict[str, Any]) -> str:
     versions = machine["versions"]
     gpu = machine.get("gpu")
     on = f"{gpu['name']}, driver {gpu['driver']}, CUDA {versions['cuda']}; " if gpu else ""
@@ -77,7 +77,7 @@ def _head(machine: dict[str, Any]) -> str:
 def _row(case: dict[str, Any], contract: str) -> list[str]:
     ways, ratio = case["ways"], case["ratios"][contract]
     own, _, floor = CONTRACTS[contract]
-    cells = [_us(ways[ratio["best"]]), _us(ways[own]), f"{ratio['ratio']:.2f}", _us(ways[floor])]
+    cells = [us(ways[ratio["best"]]), us(ways[own]), f"{ratio['ratio']:.2f}", us(ways[floor])]
     return [case["title"], contract, ratio["best"], *cells]
 
 
@@ -93,7 +93,7 @@ def _align(rows: list[list[str]]) -> str:
     return "\n".join("  ".join(line).rstrip() for line in lines)
 
 
-def _us(numbers: dict[str, Any]) -> str:
+def us(numbers: dict[str, Any]) -> str:
     return f"{numbers['median_s'] * 1e6:.1f} ± {numbers['iqr_s'] * 1e6:.1f}"
 
 
@@ -102,7 +102,7 @@ def _extra(extra: dict[str, Any]) -> str:
     return f"{extra['name']}: {extra['seconds'] * 1e6:.1f} µs{limit}"
 
 
-def _busy(run: dict[str, Any]) -> list[str]:
+def busy(run: dict[str, Any]) -> list[str]:
     if run["load"]["before"] < BUSY:
         return []
     return [f"Busy machine (load per core {run['load']['before']}): draw no conclusions from this."]
@@ -118,7 +118,7 @@ def _change(before: dict[str, Any], after: dict[str, Any], contract: str) -> lis
     verdict = "as fast" if abs(change - 1) <= noise else "faster" if change > 1 else "slower"
     drift = pairs[1][0]["median_s"] / pairs[0][0]["median_s"]
     numbers = [drift, *ratios]
-    cells = [_us(mine) for _, mine in pairs] + [f"{number:.2f}" for number in numbers]
+    cells = [us(mine) for _, mine in pairs] + [f"{number:.2f}" for number in numbers]
     return [after["title"], contract, *cells, verdict]
 
 
