@@ -24,6 +24,9 @@ def test_python_blocks() -> None:
     assert flat.layout.rows["p3"] == (12, 0)
     assert flat.unflatten()["p2"][1].shape == (31, 256, 7, 7)
     assert names["goflat"].flatten(features, packed=True).buffer.shape == (93, 256, 7, 7)
+    joined, parts = names["joined"], names["parts"]
+    assert [len(batch) for batch in joined] == [4, 4]
+    assert (joined.plan.growth, parts) == (0, {})
 
 
 @pytest.mark.parametrize("name", re.findall(r"\]\((?!http)([^)#]+)\)", README.read_text()))
