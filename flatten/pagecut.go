@@ -5,8 +5,7 @@ import "slices"
 // newPager cuts runs into frames and segments into pieces. It is nil where there
 // are too many of them.
 func (j *inPlaceJob) newPager(pl *placement, size, scratch int64) *pager {
-	g := &pager{inPlaceJob: j, pl: pl, size: size}
-	g.findUsed()
+	g := &pager{inPlaceJob: j, pl: pl, size: size, used: j.usedRuns(pl)}
 	if !g.cutRuns() || !g.cutSegments() {
 		return nil
 	}
@@ -17,25 +16,37 @@ func (j *inPlaceJob) newPager(pl *placement, size, scratch int64) *pager {
 	return g
 }
 
-// findUsed finds the runs whose frames may be used: those that an output in place
+// usedRuns is the runs whose frames may be used: those that an output in place
 // comes from or goes to, and those without entries.
-func (g *pager) findUsed() {
-	g.used = make([]bool, len(g.runs))
-	foreign := make([]bool, len(g.runs))
-	for _, e := range g.own {
-		r := g.runOf[g.places[e].Block]
-		if g.pl.in[e%g.l.Batches] {
-			g.used[r] = true
+func (j *inPlaceJob) usedRuns(pl *placement) []bool {
+	used, foreign := make([]bool, len(j.runs)), make([]bool, len(j.runs))
+	for _, e := range j.own {
+		r := j.runOf[j.places[e].Block]
+		if pl.in[e%j.l.Batches] {
+			used[r] = true
 		} else {
 			foreign[r] = true
 		}
 	}
-	for _, o := range g.outStretches(g.pl) {
-		g.used[g.runAt(o.lo)] = true
+	for _, o := range j.outStretches(pl) {
+		used[j.runAt(o.lo)] = true
 	}
-	for r := range g.used {
-		g.used[r] = g.used[r] || !foreign[r]
+	for r := range used {
+		used[r] = used[r] || !foreign[r]
 	}
+	return used
+}
+
+// spilledFrom tells of each spilled output whether one of its entries lies in a
+// run that is used.
+func (j *inPlaceJob) spilledFrom(pl *placement, used []bool) []bool {
+	early := make([]bool, j.l.Batches)
+	for _, e := range j.own {
+		if b := e % j.l.Batches; !pl.in[b] && used[j.runOf[j.places[e].Block]] {
+			early[b] = true
+		}
+	}
+	return early
 }
 
 // cutRuns makes the frames.

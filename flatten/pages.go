@@ -158,15 +158,9 @@ func framesIn(free []stretch, size int64) (n int64) {
 
 // way is the result.
 func (g *pager) way() *way {
-	w := &way{pl: g.pl, steps: g.steps, early: make([]bool, g.l.Batches), needs: make([]bool, len(g.blocks))}
+	w := &way{pl: g.pl, steps: g.steps, early: g.spilledFrom(g.pl, g.used), needs: make([]bool, len(g.blocks))}
 	for i, r := range g.runOf {
 		w.needs[i] = r >= 0 && g.used[r]
-	}
-	for _, e := range g.own {
-		b := e % g.l.Batches
-		if g.used[g.runOf[g.places[e].Block]] && !g.pl.in[b] {
-			w.early[b] = true
-		}
 	}
 	if n := len(g.frames) - g.scratch; n > 0 {
 		w.scratch = int64(n) * g.size

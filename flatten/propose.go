@@ -19,19 +19,21 @@ func (j *inPlaceJob) plan() *InPlace {
 		return j.stream()
 	}
 	c := j.choices()
-	for _, try := range []func() *way{c.few, c.fresh, c.rows, c.pages, c.units} {
+	for _, try := range c.complete() {
 		if w := try(); w != nil && !j.allocates(w.pl) {
 			return j.assemble(w)
 		}
 	}
 	best := j.stream()
-	for _, try := range []func() *way{c.fresh, c.units, c.pages} {
+	for _, try := range []func() *way{c.fresh, c.units} {
 		if w := try(); w != nil {
 			best = better(best, j.assemble(w))
 		}
 	}
-	if w := c.pagesWithScratch(best.Growth); w != nil {
-		best = better(best, j.assemble(w))
+	for _, scratch := range []bool{false, true} {
+		if w := c.pagesBelow(best.Growth, scratch); w != nil {
+			best = better(best, j.assemble(w))
+		}
 	}
 	return best
 }
@@ -42,13 +44,19 @@ type choices struct {
 	grid   *grid
 	onGrid *placement // the outputs packed on the grid
 	packed *placement // the outputs packed anywhere, once it is needed
-	tried  bool       // whether paged is known
-	paged  *way       // what pages found
 }
 
 func (j *inPlaceJob) choices() *choices {
 	g := j.newGrid()
 	return &choices{inPlaceJob: j, grid: g, onGrid: j.packOn(g.bin)}
+}
+
+// complete is the ways that may put all outputs in place, the cheapest first.
+func (c *choices) complete() []func() *way {
+	if c.allocates(c.onGrid) {
+		return []func() *way{c.fresh, c.pages}
+	}
+	return []func() *way{c.few, c.fresh, c.rows, c.pages, c.units}
 }
 
 // few is nothing to move, on whatever grid, or rows if half of the bytes can stay.
@@ -88,22 +96,47 @@ func (c *choices) permute(limit int64) *way {
 	return w
 }
 
-// pages moves pages through free room.
+// pages moves pages through free room, if all outputs can be packed.
 func (c *choices) pages() *way {
-	if !c.tried {
-		c.tried, c.paged = true, c.pagesWay(c.anywhere(), 0)
+	if c.allocates(c.anywhere()) {
+		return nil
 	}
-	return c.paged
+	return c.pagesWay(c.anywhere(), 0)
+}
+
+// pagesBelow moves pages where that grows by less than growth: with scratch, or
+// where some outputs are spilled through the room that these leave.
+func (c *choices) pagesBelow(growth int64, scratch bool) *way {
+	pl := c.anywhere()
+	spilled := c.earlyBytes(pl)
+	switch {
+	case spilled >= growth, !scratch && !c.allocates(pl): // the latter did not work out before
+		return nil
+	case scratch:
+		return c.pagesWithScratch(pl, growth-spilled)
+	default:
+		return c.pagesWay(pl, 0)
+	}
+}
+
+// earlyBytes is the bytes of the outputs that are spilled before pages move.
+func (c *choices) earlyBytes(pl *placement) (n int64) {
+	for b, early := range c.spilledFrom(pl, c.usedRuns(pl)) {
+		if early {
+			n += c.outBytes[b]
+		}
+	}
+	return n
 }
 
 // pagesWithScratch moves pages through free room and scratch: an eighth of the
-// job, if that is allowed, and less than the growth of another way.
-func (c *choices) pagesWithScratch(growth int64) *way {
+// job, if that is allowed, and half of the growth of another way.
+func (c *choices) pagesWithScratch(pl *placement, growth int64) *way {
 	scratch := min(c.o.ScratchBytes, max(c.l.Bytes()/8, 64*leastPage), growth/2)
 	if scratch < leastPage {
 		return nil
 	}
-	return c.pagesWay(c.anywhere(), scratch)
+	return c.pagesWay(pl, scratch)
 }
 
 // anywhere is the outputs packed without regard to a grid.
