@@ -31,6 +31,7 @@ HARMLESS = (
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "gpu: needs an NVIDIA GPU")
     config.addinivalue_line("markers", "memcheck: small enough to run under compute-sanitizer")
+    config.addinivalue_line("markers", "slow: takes seconds")
     for action in ("error", *(f"ignore:{text}" for text in HARMLESS)):
         config.addinivalue_line("filterwarnings", action)
 
