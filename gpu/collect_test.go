@@ -2,6 +2,9 @@ package gpu_test
 
 import (
 	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -706,4 +709,20 @@ func TestCollectedMemoryIsDeviceMemory(t *testing.T) {
 		t.Error("cuMemFree freed mapped memory")
 	}
 	c.giveBack(s)
+}
+
+// Threads that are not Go's, as torch's are.
+func TestCollectStress(t *testing.T) {
+	fakeOnly(t)
+	program := filepath.Join(t.TempDir(), "stress")
+	sources := []string{"testdata/collect_stress.c", "collect.c", "collect_map.c", "collect_range.c", "launch.c"}
+	flags := []string{"-O1", "-g", "-I.", "-o", program}
+	run(t, exec.Command("gcc", slices.Concat(flags, sources, []string{"-Lfakecuda/build", "-l:libcuda.so.1", "-lpthread"})...))
+	fake, err := filepath.Abs("fakecuda/build")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program)
+	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+fake)
+	run(t, cmd)
 }

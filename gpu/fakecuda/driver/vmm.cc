@@ -120,6 +120,13 @@ CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocatio
     return CUDA_SUCCESS;
 }
 
+CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer)
+{
+    CALL(cuDeviceCanAccessPeer);
+    *can = device != peer;
+    return CUDA_SUCCESS;
+}
+
 CUresult cuMemAddressReserve(CUdeviceptr *at, size_t bytes, size_t alignment, CUdeviceptr, unsigned long long flags)
 {
     CALL(cuMemAddressReserve);
@@ -205,7 +212,8 @@ CUresult cuMemSetAccess(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *acc
         return CUDA_ERROR_NOT_SUPPORTED;
     mprotect(reinterpret_cast<void *>(at), bytes, PROT_READ | PROT_WRITE);
     for (uintptr_t m = at; m < at + bytes; m += vmm.mapped[m].bytes)
-        state().memory[m] = {vmm.mapped[m].bytes, access->location.id, nullptr, 0};
+        if (vmm.mapped[m].physical->device == access->location.id) // peers may, but their kernels are not checked for it
+            state().memory[m] = {vmm.mapped[m].bytes, access->location.id, nullptr, 0};
     return CUDA_SUCCESS;
 }
 
