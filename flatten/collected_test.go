@@ -114,6 +114,24 @@ func (p *InPlace) cost() (moved int64, launches int) {
 	return moved, launches
 }
 
+// The same with bytes, also where waves take the place of a permutation.
+func TestCollectedJobsAreRight(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %#x", seed)
+	rng := newRand(seed)
+	pages := 0
+	for i := range 24 {
+		l := ragged(1+rng.IntN(8), 1+rng.IntN(8), 1+rng.Int64N(60), 100+rng.Int64N(400))
+		l.Dim = rng.IntN(3) / 2
+		m := &memoryJob{layout: l, o: Options{Cooperative: i%4 > 0, ScratchBytes: 1 << 20}}
+		m.places, m.blocks = collect(l, rng, 1<<19)
+		if moved, _ := m.check(t, rng).cost(); moved > l.Bytes() {
+			pages++
+		}
+	}
+	t.Logf("%d of 24 moved bytes twice", pages)
+}
+
 // Jobs that lie in one range with the room that temporaries leave never grow, and
 // move hardly more than twice their bytes.
 func TestCollectedJobsNeverGrow(t *testing.T) {
