@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import random
 import sys
 import threading
 from pathlib import Path
@@ -535,6 +536,68 @@ def test_many_rooms_leave_pythons_objects_alone() -> None:
         room_of(a)
     assert sys.getrefcount(pool[1]) == before
     del a
+    check_nothing_left()
+
+
+def ragged(seed: int) -> dict[str, list[torch.Tensor]]:
+    """Return 4 keys x 3 batches of up to 600 rows of 64 floats, with temporaries in between."""
+    r = random.Random(seed)
+    made: dict[str, list[torch.Tensor]] = {}
+    for k in range(4):
+        made[str(k)] = []
+        for _ in range(3):
+            temporary = mib(r.random() * 3)
+            entry = torch.empty(r.randrange(600), 8, 8, device=temporary.device)
+            made[str(k)].append(entry.copy_(torch.randn(entry.shape)))
+            del temporary, entry
+    return made
+
+
+@on_torch()
+def test_ragged_jobs_are_joined_in_place() -> None:
+    for seed in range(10):
+        with goflat.collect():
+            features = ragged(seed)
+        want = [torch.cat([features[k][b].cpu() for k in features]) for b in range(3)]
+        torch.cuda.reset_peak_memory_stats()
+        level = torch.cuda.memory_stats()["requested_bytes.all.current"], reserved()
+        flat = goflat.flatten_(features)
+        assert torch.cuda.memory_stats()["requested_bytes.all.peak"] == level[0]
+        assert reserved() == level[1]
+        torch.cuda.empty_cache()
+        with goflat.collect():  # nothing that comes later lies where outputs are
+            fill(produce())
+        assert all(torch.equal(f.cpu(), w) for f, w in zip(flat, want, strict=True))
+        del flat
+    check_nothing_left()
+
+
+@on_torch()
+def test_accumulate_under_a_cap() -> None:
+    cudart().fakecudart_capacity(1000 * MIB)
+    torch.cuda.set_per_process_memory_fraction(0.3)
+    with goflat.collect():
+        made = [mib(0.5) for _ in range(400)]
+    want = fill(made)
+    with pytest.raises(OOM):
+        torch.empty(200 * MIB, dtype=torch.uint8, device="cuda")
+    flat = goflat.cat_(made)
+    assert torch.equal(flat.cpu(), torch.cat(want))
+    del flat
+    check_nothing_left()
+
+
+@on_torch()
+def test_joining_inside_an_open_context() -> None:
+    with goflat.collect():
+        features = ragged(1)
+        want = [torch.cat([features[k][b].cpu() for k in features]) for b in range(3)]
+        flat = goflat.flatten_(features)
+        later = produce()
+        fill(later)
+    assert range_of(later[0]) not in {range_of(f) for f in flat}
+    assert all(torch.equal(f.cpu(), w) for f, w in zip(flat, want, strict=True))
+    del flat, later
     check_nothing_left()
 
 

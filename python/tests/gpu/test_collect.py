@@ -24,6 +24,8 @@ pytestmark = pytest.mark.usefixtures("clean")
 @pytest.fixture
 def clean(cuda: None) -> Iterator[None]:
     """Start and end with nothing in torch's cache and nothing in ranges."""
+    with goflat.collect():  # loads kernels, whose code takes memory of the device
+        produce(1)
     empty()
     yield
     empty()
@@ -133,6 +135,8 @@ def test_second_context_maps_nothing() -> None:
 
 
 def test_torchs_own_cache_is_spared() -> None:
+    with goflat.collect():  # after the cache was emptied the next context does it, too
+        pass
     cached = mib(512)
     del cached
     level = torch.cuda.memory_reserved()
@@ -272,8 +276,6 @@ def test_model() -> None:
         got.square().mean().backward()
     assert torch.equal(got, want)
     assert conv.weight.grad is not None
-    with torch.no_grad():
-        want.square().mean()
 
 
 def test_capture() -> None:
