@@ -156,11 +156,11 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 @pytest.mark.parametrize(
     ("part", "count"),
     [
-        ("growth", 55),
+        ("growth", 60),
         ("timelines", 12),
         ("inplace", 14),
         ("prediction", 1),
-        ("collect", 8),
+        ("collect", 9),
         ("cap", 4),
         ("ownership", 6),
     ],
@@ -227,6 +227,6 @@ def test_what_fails_in_memory_is_recorded(monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_a_record_comes_without_references_to_what_it_measured() -> None:
     jobs = import_module("benchmarks.memory.jobs")
     for make in jobs.MAKERS.values():
-        features = make([[1, 2], [3, 1]], (2,), "cpu")
+        features = make([[1, 2], [3, 1]], (2, 3, 3), "cpu")
         plan = goflat.plan(features, inplace=True)
         assert plan.to_dict()["copied"] == []

@@ -37,7 +37,12 @@ if TYPE_CHECKING:
 
 CHUNK = 64 << 20  # mapped at a time
 PAGE = 2 << 20  # the driver's
-PRODUCERS = (SEED, SPREADS[-1], RAGGED_2)
+PRODUCERS = (
+    (SEED, "produced"),
+    (SEED, "convolved"),
+    (SPREADS[-1], "produced"),
+    (RAGGED_2, "produced"),
+)
 BESIDES = ((SEED, "plain"), (SMALL, "split"), (RAGGED, "split"), (SPREADS[-1], "collected"))
 
 
@@ -47,9 +52,9 @@ def items(setup: Setup) -> Iterator[Item]:
     for job, lies in BESIDES:
         facts = {"kind": "besides", "job": job.name, "lies": lies}
         yield Item(facts, partial(_besides, job, lies, setup))
-    for job in PRODUCERS:
-        facts = {"kind": "producers", "job": job.name}
-        yield Item(facts, partial(_producers, job, setup))
+    for job, way in PRODUCERS:
+        facts = {"kind": "producers", "job": job.name, "way": way}
+        yield Item(facts, partial(_producers, job, way, setup))
     yield Item({"kind": "growth"}, partial(_growth, setup))
 
 
@@ -97,52 +102,58 @@ def _one(seed: int, setup: Setup) -> tuple[Bytes, str]:
 # ---- producers ----
 
 
-def _producers(job: Job, setup: Setup) -> dict[str, Any]:
+def _producers(job: Job, way: str, setup: Setup) -> dict[str, Any]:
     """Time making entries inside a context, the context included, and outside, in turns."""
     rows = job.rows(0, setup.shrink)
-    _make("collected", job, rows, setup)  # code is loaded
-    first, mapped = zip(*(_first(job, rows, setup) for _ in range(3)), strict=True)
-    inside, outside = [], []
-    _make("collected", job, rows, setup)
-    _make("produced", job, rows, setup)
-    for _ in range(2 * setup.samples):
-        inside.append(_make("collected", job, rows, setup))
-        outside.append(_make("produced", job, rows, setup))
+
+    def inside() -> Features:
+        with goflat.collect():
+            return outside()
+
+    def outside() -> Features:
+        made: Features = MAKERS[way](rows, job.row_shape, setup.device)
+        return made
+
+    _seconds(inside, setup)  # code is loaded
+    first, mapped = zip(*(_first(inside, setup) for _ in range(3)), strict=True)
+    _seconds(outside, setup)
+    pairs = [(_seconds(inside, setup), _seconds(outside, setup)) for _ in range(2 * setup.samples)]
+    within, beside = zip(*pairs, strict=True)
     chunks = max(1.0, median(mapped) / CHUNK)
-    extra_us = 1e6 * (median(first) - median(outside)) / chunks
-    ratio = median(inside) / median(outside)
+    extra_us = 1e6 * (median(first) - median(beside)) / chunks
+    ratio = median(within) / median(beside)
     return {
         "bytes": job.bytes(rows),
         "mapped": median(mapped),
-        "inside": numbers(inside),
-        "outside": numbers(outside),
+        "inside": numbers(within),
+        "outside": numbers(beside),
         "first": numbers(first),
         "first_extra_us": extra_us,  # per 64 MiB mapped
         "ratio": ratio,
         "goals": [
-            goal(f"producers inside, {job.name}", ratio, 1.05),
-            goal(f"first context, {job.name}, per 64 MiB", extra_us, 150, "µs"),
+            goal(f"producers inside, {job.name}, {way}", ratio, 1.05),
+            goal(f"first context, {job.name}, {way}, per 64 MiB", extra_us, 150, "µs"),
         ],
     }
 
 
-def _make(lies: str, job: Job, rows: Rows, setup: Setup) -> float:
+def _seconds(make: Callable[[], Features], setup: Setup) -> float:
     """Return seconds of making entries; they are joined and dropped off the clock."""
     wait(setup)
     start = perf_counter()
-    features = MAKERS[lies](rows, job.row_shape, setup.device)
+    features = make()
     wait(setup)
     seconds = perf_counter() - start
     goflat.flatten_(features, max_growth=ANY)
     return seconds
 
 
-def _first(job: Job, rows: Rows, setup: Setup) -> tuple[float, int]:
+def _first(inside: Callable[[], Features], setup: Setup) -> tuple[float, int]:
     """Return seconds of a context before which nothing was mapped, and bytes it mapped."""
     clear(setup)
     free = torch.cuda.mem_get_info()[0]
     start = perf_counter()
-    features = MAKERS["collected"](rows, job.row_shape, setup.device)
+    features = inside()
     wait(setup)
     seconds = perf_counter() - start
     mapped = free - torch.cuda.mem_get_info()[0]

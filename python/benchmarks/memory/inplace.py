@@ -96,6 +96,7 @@ def _measure(timed: Timed, setup: Setup) -> dict[str, Any]:
         return flat
 
     facts = _first(make(), consume, setup)
+    clear(setup)  # later entries lie as the first did, not in what was left of others
     ours = Subject(make, lambda d: write(d, 1.0), consume)
     states = _states(ours, _memcpy(size, setup), setup)
     name = f"{timed.job.name}, {timed.lies}"

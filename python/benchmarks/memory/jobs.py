@@ -91,13 +91,30 @@ def produced(rows: Rows, row_shape: Sequence[int], device: str) -> Features:
     return {str(k): [entry(n) for n in line] for k, line in enumerate(rows)}
 
 
+def convolved(rows: Rows, row_shape: Sequence[int], device: str) -> Features:
+    """Return entries that a small network made: more work for a byte than `produced`."""
+    channels = row_shape[0]
+    weight = torch.rand((channels, channels, 3, 3), device=device)
+
+    def entry(n: int) -> Tensor:
+        return torch.conv2d(torch.rand((n, *row_shape), device=device), weight, padding=1).relu_()
+
+    return {str(k): [entry(n) for n in line] for k, line in enumerate(rows)}
+
+
 def collected(rows: Rows, row_shape: Sequence[int], device: str) -> Features:
     """Return what was produced inside collect()."""
     with goflat.collect():
         return produced(rows, row_shape, device)
 
 
-MAKERS = {"plain": plain, "split": split, "produced": produced, "collected": collected}
+MAKERS = {
+    "plain": plain,
+    "split": split,
+    "produced": produced,
+    "convolved": convolved,
+    "collected": collected,
+}
 
 
 def write(features: Features, value: float) -> None:

@@ -31,7 +31,7 @@ def end(found: dict[str, Any]) -> str:
     missed = [goal for goal in goals if not goal["met"]]
     lines = [f"{len(goals) - len(missed)} of {len(goals)} goals met"]
     lines += [f"missed: {' '.join(_goal(goal))}" for goal in missed]
-    lines += [f"FAILED: {text}" for text in errors(found["parts"])]
+    lines += [f"FAILED: {text.splitlines()[0]}" for text in errors(found["parts"])]
     return "\n".join([head(found["machine"]), "", *lines, *busy(found)])
 
 
@@ -114,10 +114,10 @@ def _collect(records: Sequence[Record]) -> list[Rows]:
     draws = [["draws", "grew by 0 B", "strategies"]]
     for r in _of_kind(records, "growth"):
         draws.append([str(r["draws"]), _words(r["zero"]), _words(r["strategies"])])
-    makers = [["producers", "outside µs", "inside µs", "ratio", "first µs", "mapped, MB"]]
+    makers = [["producers", "way", "outside µs", "inside µs", "ratio", "first µs", "mapped, MB"]]
     for r in _of_kind(records, "producers"):
         times = [us(r["outside"]), us(r["inside"]), f"{r['ratio']:.3f}", us(r["first"])]
-        makers.append([r["job"], *times, f"{r['mapped'] / 1e6:.0f}"])
+        makers.append([r["job"], r["way"], *times, f"{r['mapped'] / 1e6:.0f}"])
     besides = [["bytes of the driver", "entries", "tables", "taken", "again"]]
     for r in _of_kind(records, "besides"):
         counts = [str(r[name]) for name in ("tables", "taken", "again")]

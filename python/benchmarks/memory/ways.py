@@ -45,6 +45,20 @@ def grow(d: Features, mark: Mark) -> list[Any]:
     return flat
 
 
+def grow_and_drop(d: Features, mark: Mark) -> list[Any]:
+    """Add one key after the other and give up its entries."""
+    flat: list[Any] = []
+    for k in list(d):
+        line = d.pop(k)
+        if not flat:
+            flat = line
+        else:
+            for b in range(len(flat)):
+                flat[b] = torch.cat([flat[b], line[b]])
+        mark(f"key {k}")
+    return flat
+
+
 def cat(d: Features, mark: Mark) -> list[Any]:
     """Call torch.cat once per batch."""
     flat = []
@@ -133,6 +147,7 @@ def _fill(out: Any, column: list[Any]) -> None:
 
 WAYS = {
     "grow": Way("torch.cat, key after key", grow),
+    "grow, dropping": Way("torch.cat, key after key, inputs dropped", grow_and_drop),
     "cat": Way("torch.cat per batch, inputs kept", cat),
     "cat, dropping": Way("torch.cat per batch, inputs dropped", cat_and_drop),
     "preallocate": Way("preallocate, copy slices", preallocate),
