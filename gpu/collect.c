@@ -247,6 +247,31 @@ static goflat_range *unused(int device, uint64_t bytes)
 	return best;
 }
 
+// find_range returns an unused range or a new one, in the list; NULL with the reason in *s.
+static goflat_range *find_range(int device, uintptr_t context, uint64_t bytes, goflat_status *s)
+{
+	goflat_range *r = unused(device, bytes);
+	if (r)
+		return r;
+	r = goflat_map_reserve(device, context, bytes, s);
+	if (r) {
+		r->next = ranges;
+		ranges = r;
+	}
+	return r;
+}
+
+// find_some_range makes do with fewer addresses where hundreds of ranges have used them up.
+static goflat_range *find_some_range(int device, uintptr_t context, uint64_t bytes, goflat_status *s)
+{
+	goflat_range *r = find_range(device, context, bytes, s);
+	if (r || s->code != CUDA_ERROR_OUT_OF_MEMORY)
+		return r;
+	trim(device);
+	r = find_range(device, context, bytes, s);
+	return r ? r : find_range(device, context, bytes / 8, s);
+}
+
 goflat_status goflat_collect_begin(int device, uintptr_t context, uint64_t bytes, int64_t *id)
 {
 	goflat_status s = {CUDA_SUCCESS, "cuMemAddressReserve"};
@@ -256,11 +281,7 @@ goflat_status goflat_collect_begin(int device, uintptr_t context, uint64_t bytes
 	}
 	pthread_once(&prepared, prepare);
 	pthread_mutex_lock(&lock);
-	goflat_range *r = unused(device, bytes);
-	if (!r && (r = goflat_map_reserve(device, context, bytes, &s))) {
-		r->next = ranges;
-		ranges = r;
-	}
+	goflat_range *r = find_some_range(device, context, bytes, &s);
 	if (r) {
 		r->open = 1;
 		r->holes = 0;

@@ -38,9 +38,9 @@ void goflat_collect_free(void *memory, ssize_t bytes, int device, void *stream);
 int goflat_collect_claim(uint64_t lo, uint64_t hi);
 void goflat_collect_unclaim(uint64_t lo, uint64_t hi);
 
-// goflat_collect_begin opens a range of at least so many bytes of addresses, in a
-// device's primary context, and makes it the thread's current one. An id names one use
-// of a range and does not come back.
+// goflat_collect_begin opens a range of so many bytes of addresses, or an eighth where
+// there are no more, in a device's primary context, and makes it the thread's current
+// one. An id names one use of a range and does not come back.
 goflat_status goflat_collect_begin(int device, uintptr_t context, uint64_t bytes, int64_t *id);
 
 // goflat_collect_select makes an open range the thread's current one on its device;

@@ -1,6 +1,7 @@
 package gpu_test
 
 import (
+	"errors"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -229,6 +230,54 @@ func TestCollectGivesBackWithTorchsCache(t *testing.T) {
 	gpu.CollectTrim(0)
 	if got := fakecuda.Mappings().Physical; got != 0 {
 		t.Errorf("got %d bytes of memory after the output, want 0", got)
+	}
+}
+
+func TestCollectNoticesThatMemoryIsShort(t *testing.T) {
+	c := collecting(t, 0)
+	gpu.CollectPressed(0)
+	id := c.begin()
+	s, other := c.segment(20*mib), c.segment(2*mib)
+	gpu.CollectEnd(id)
+	c.kept(s)
+	if gpu.CollectPressed(0) {
+		t.Error("after a next context took memory: got true, want false")
+	}
+	c.giveBack(other)
+	if !gpu.CollectPressed(0) || gpu.CollectPressed(0) {
+		t.Error("after torch gave memory back: want true, once")
+	}
+	fakecuda.Limit(24 * mib)
+	id = c.begin()
+	s = c.segment(24 * mib)
+	gpu.CollectEnd(id)
+	if !gpu.CollectPressed(0) {
+		t.Error("after the driver refused slack: got false, want true")
+	}
+	c.giveBack(s)
+}
+
+func TestCollectWithFewAddresses(t *testing.T) {
+	c := collecting(t, 0)
+	const outOfMemory = 2
+	for _, failures := range []int{1, 2, 3} {
+		fakecuda.Reset()
+		for range failures {
+			fakecuda.Fail("cuMemAddressReserve", 1, outOfMemory)
+		}
+		id, err := gpu.CollectBegin(0)
+		if failures == 3 {
+			if !errors.Is(err, gpu.ErrOutOfMemory) {
+				t.Errorf("no addresses at all: got %v, want %v", err, gpu.ErrOutOfMemory)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatalf("%d failures: %v", failures, err)
+		}
+		s := c.segment(20 * mib)
+		gpu.CollectEnd(id)
+		c.giveBack(s)
 	}
 }
 

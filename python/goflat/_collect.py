@@ -176,7 +176,7 @@ class Context:
 
     def leave(self) -> None:
         """End it. What was made inside stays."""
-        if sys.is_finalizing():  # torch is gone already
+        if sys.is_finalizing() or _native._core is None:  # torch is gone, or this is a fork's child
             return
         with _pools.lock:
             self._around.remove(self)

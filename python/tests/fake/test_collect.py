@@ -55,7 +55,8 @@ def zygotes(fake: Fake, runtime: str) -> Iterator[Callable[[str], Zygote]]:
         if settings not in started:
             preload = {"LD_PRELOAD": runtime, "CUDART": runtime}
             path = {"LD_LIBRARY_PATH": str(fake.driver), "PYTORCH_ALLOC_CONF": settings}
-            started[settings] = Zygote(child.environment({**preload, **path}))
+            quiet = {"TORCH_CPP_LOG_LEVEL": "ERROR"}  # 2.14 warns of each failed allocation
+            started[settings] = Zygote(child.environment({**preload, **path, **quiet}))
         return started[settings]
 
     yield zygote
@@ -621,7 +622,7 @@ def test_driver_failures() -> None:
     with goflat.collect():
         mib(1)
     check_nothing_left()
-    driver().fakecuda_fail(b"cuMemAddressReserve", 1, 2)
+    driver().fakecuda_fail(b"cuMemAddressReserve", 1, 999)
     with pytest.raises(goflat.DeviceError, match="cuMemAddressReserve"), goflat.collect():
         raise AssertionError
     assert _collect.contexts() == []
@@ -656,15 +657,18 @@ def test_expandable_segments() -> None:
 
 @on_torch()
 def test_fork() -> None:
-    with goflat.collect():
-        a = mib(1)
+    context = goflat.collect()
+    context.__enter__()
+    a = mib(1)
     pid = os.fork()
     if pid == 0:
         with goflat.collect():
             pass
+        context.__exit__(None, None, None)
         del a  # its deleter runs in a process without the device's memory
         os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0
+    context.__exit__(None, None, None)
     check([a], fill([a]))
 
 
