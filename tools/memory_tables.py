@@ -125,7 +125,7 @@ def cap(records: list[Record]) -> str:
 def collect(records: list[Record]) -> str:
     """Return what a context costs producers, and the device bytes besides torch's."""
     producers = [
-        [r["job"], f"{r['ratio']:.2f}", f"{r['first_extra_us']:.0f} µs"]
+        [f"{r['job']}, {r['way']}", f"{r['ratio']:.2f}", f"{r['first_extra_us']:.0f} µs"]
         for r in records
         if r["kind"] == "producers"
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import pytest
@@ -30,6 +31,9 @@ def test_python_blocks(path: Path) -> None:
         code = compile(above + found[2], str(path), "exec")
         if not found[1] or torch.cuda.is_available():
             exec(code, names)
+    if path.name == "memory.md":
+        printed = indent(str(names["plan"]), "    ")
+        assert f"\n\n{printed}\n\n" in text
 
 
 @pytest.mark.parametrize(

@@ -104,13 +104,13 @@ CASES: dict[str, tuple[str, list[dict[str, Any]], list[str]]] = {
         "collect",
         [
             {"kind": "besides", "job": "j", "lies": "split", "tables": 2_000, "taken": 0},
-            {"kind": "producers", "job": "j", "ratio": 1.012, "first_extra_us": 71.4},
+            {"kind": "producers", "job": "j", "way": "w", "ratio": 1.01, "first_extra_us": 71.4},
             {"kind": "growth", "draws": 200, "zero": {"requested": 200}},
         ],
         [
             "| producers | time inside / outside | first context, per 64 MiB |",
             "| --- | --- | --- |",
-            "| j | 1.01 | 71 µs |",
+            "| j, w | 1.01 | 71 µs |",
             "",
             "| joined | tables, as planned | taken from the device besides torch's |",
             "| --- | --- | --- |",
