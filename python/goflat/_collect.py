@@ -8,7 +8,6 @@ lives there any more. How, and why not more simply: docs/adr/0011-collect.md.
 
 from __future__ import annotations
 
-import inspect
 import sys
 import threading
 from contextlib import contextmanager
@@ -138,6 +137,8 @@ def _check_torch(torch: Any) -> None:
     global _checked
     if _checked:
         return
+    import inspect  # as slow to import as goflat itself
+
     cure = "use an Arena, or PYTORCH_ALLOC_CONF=expandable_segments:True"
     missing = [name for name in _pools.NEEDED if not hasattr(torch._C, name)]
     parameters = inspect.signature(torch.cuda.memory_snapshot).parameters

@@ -5,7 +5,6 @@ The order of calls is torch's, whose ways are not documented; docs/adr/0011-coll
 
 from __future__ import annotations
 
-import ctypes
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
@@ -254,6 +253,8 @@ def segments(pool: Id) -> list[Any]:
 
 def _lend(*arguments: Any) -> None:
     """Add the references that a snapshot drops without owning them, up to torch 2.14."""
+    import ctypes
+
     for _ in range(_stolen or 0):
         for argument in arguments:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(argument))
