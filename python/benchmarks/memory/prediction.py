@@ -83,6 +83,7 @@ def _one(seed: int, setup: Setup) -> Outcome:
     want, before = oracle(features), [t.clone() for t in held]
     blocks = [t.nbytes for line in features.values() for t in line] + [w.nbytes for w in want]
     count, found = len(held), meter(setup)
+    clear(setup)  # so that what is reserved meanwhile shows
     plan = goflat.plan(features, inplace=True)
     found.start()
     flat = goflat.flatten_(features, max_growth=plan.growth)
