@@ -76,6 +76,7 @@ def _all(setup: Setup) -> dict[str, Any]:
 
 
 def _one(seed: int, setup: Setup) -> Outcome:
+    """Plan a job, run it, and compare numbers, results and what is held."""
     clear(setup)
     job, r = draw(seed, setup.shrink), random.Random(-seed)
     features = filled(job, seed, setup.device)
