@@ -95,7 +95,7 @@ def use(address: int, stream: int) -> None:
 def _ordinal(device: Any) -> int | None:
     """Return the CUDA device to collect on; None where there is nothing to do."""
     torch = _torch()
-    if torch is None or _native._core is None or str(device) in ("cpu", "meta"):
+    if torch is None or _native._core is None or str(device).split(":")[0] in ("cpu", "meta"):
         return None
     if device is None and not torch.cuda.is_available():
         return None

@@ -607,9 +607,10 @@ def test_bad_devices() -> None:
     for device in (2, -1, "cuda:9", "mps", "nonsense", 1.5):
         with pytest.raises(goflat.DeviceError, match="want a CUDA device"), goflat.collect(device):
             raise AssertionError
-    with goflat.collect("cpu"):
-        a = mib(1)
-    assert range_of(a) == 0
+    for device in ("cpu", torch.device("cpu", 0), "meta"):
+        with goflat.collect(device):
+            a = mib(1)
+        assert range_of(a) == 0
     with goflat.collect(torch.device("cuda")):
         a = mib(1)
     assert range_of(a) != 0
