@@ -105,10 +105,11 @@ type outReport struct {
 	Under   []int  `json:"under"`
 }
 
-// stepReport is a step; Entries are those that a free step drops.
+// stepReport is a step; Entries are those that a free step drops. Writes tells whether it writes over entries' memory.
 type stepReport struct {
 	Kind    string `json:"kind"`
 	Batch   int    `json:"batch"`
+	Writes  bool   `json:"writes"`
 	Entries []int  `json:"entries"`
 }
 
@@ -141,12 +142,21 @@ func (c *consumption) report() *report {
 	members := c.members()
 	for i := range p.Steps {
 		s := &p.Steps[i]
-		r.Steps[i] = stepReport{Kind: stepNames[s.Kind], Batch: s.Batch, Entries: []int{}}
+		r.Steps[i] = stepReport{Kind: stepNames[s.Kind], Batch: s.Batch, Writes: writesInPlace(s), Entries: []int{}}
 		for _, block := range s.Blocks {
 			r.Steps[i].Entries = append(r.Steps[i].Entries, members[block]...)
 		}
 	}
 	return r
+}
+
+func writesInPlace(s *flatten.Step) bool {
+	for i := range s.Moves {
+		if s.Moves[i].Dst.Base == flatten.Absolute {
+			return true
+		}
+	}
+	return s.Perm != nil
 }
 
 func (c *consumption) ranges() int {

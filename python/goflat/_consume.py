@@ -16,13 +16,14 @@ import warnings
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from . import _verify
+from . import _tracing, _verify
 from ._containers import Containers
 from ._errors import Error, GrowthWarning, of_cat, of_memory
+from ._features import read_tensors
 from ._flat import make as make_flat
 from ._kinds import arrays_of, kind_of, refuse
 from ._layout import describe, offsets
-from ._plan import Plan, check_limit, copy_plan, itemsize, reserved_bound, size
+from ._plan import Plan, check_limit, copy_plan, itemsize, reserved_bound, size, whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -80,7 +81,7 @@ def flatten_(
     ``GOFLAT_INPLACE=0`` in the environment forbids writing over entries, ``GOFLAT_VERIFY=1``
     compares each result with `torch.cat` and checks that nothing held has changed.
 
-    While a CUDA graph is captured, outputs are new.
+    While a CUDA graph is captured, and under torch.compile or tracing, outputs are new.
 
     Examples
     --------
@@ -92,6 +93,8 @@ def flatten_(
     >>> flat[0].tolist(), features
     ([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]], {})
     """
+    if _tracing.by_dynamo() or _tracing.by_anyone():
+        return _traced(features, False)
     return _consume(Containers(features), max_growth, wait)
 
 
@@ -131,10 +134,22 @@ def cat_(tensors: Any, *, max_growth: int | None = None, wait: Sequence[Any] = (
     >>> goflat.cat_(parts, max_growth=0), parts
     (tensor([0., 1., 2., 3.]), [])
     """
+    if _tracing.by_dynamo() or _tracing.by_anyone():
+        return _traced(tensors, True)[0]
     try:
         return _consume(Containers(tensors, one_key=True), max_growth, wait)[0]
     except Error as error:
         raise of_cat(error) from None
+
+
+def _traced(features: Any, one_key: bool) -> Flat[Any]:
+    """Join in plain operations for a compiler or tracer, which decides where results lie."""
+    from ._torch import traced
+
+    flat = traced(read_tensors(features) if one_key else features, 0, None, None, False)
+    if hasattr(features, "clear"):
+        features.clear()
+    return flat
 
 
 def plan_of(features: Any) -> Plan:
@@ -151,11 +166,14 @@ def plan_of(features: Any) -> Plan:
 
 def _consume(containers: Containers, max_growth: int | None, wait: Sequence[Any]) -> Flat[Any]:
     try:
-        return _run(containers, max_growth, wait)
-    except Error as error:
-        containers.forget()
+        return _run(containers, whole(max_growth), wait)
+    except BaseException as error:
+        containers.give_back()
         # Frames of the traceback refer to entries, which a second try would find held.
-        raise error.with_traceback(None) from None
+        containers.forget()
+        if isinstance(error, Error):
+            raise error.with_traceback(None) from None
+        raise
 
 
 def _run(containers: Containers, max_growth: int | None, wait: Sequence[Any]) -> Flat[Any]:
@@ -163,6 +181,7 @@ def _run(containers: Containers, max_growth: int | None, wait: Sequence[Any]) ->
     try:
         _agree(job, max_growth)
         check = _verify.before(containers, job.layout, job.reasons) if _verify.wanted() else None
+        containers.take()
         flat = job.run(wait)
     finally:
         job.end()
@@ -190,15 +209,18 @@ def _job(containers: Containers) -> Job:
     table = containers.table
     if not table.grid:
         return Nothing(containers, describe(table, 0))
-    if kind_of(type(table.grid[0])) == "torch":
-        from ._inplace import job_of
+    is_torch = kind_of(type(table.grid[0])) == "torch"
+    if is_torch:
+        from . import _inplace
 
-        job = job_of(containers)
+        job = _inplace.job_of(containers)
         if job is not None:
             return job
     arrays = arrays_of(table)
     grid = arrays.load(table.grid, table.place)
     refuse(arrays, grid, table.place)
+    if is_torch:
+        _inplace.refuse_unsurveyed(grid, table.place)
     return Stream(containers, describe(table._replace(grid=grid), 0))
 
 
@@ -313,11 +335,12 @@ class Copy(Stream):
 
 def _held(grid: list[Any], held: Mapping[int, str]) -> list[int]:
     """Return the entries that somebody besides `grid` and its container refers to."""
-    alone = _references([object()])[0] + 1
-    return [e for e, count in enumerate(_references(grid)) if count > alone or e in held]
+    alone = references([object()])[0] + 1
+    return [e for e, count in enumerate(references(grid)) if count > alone or e in held]
 
 
-def _references(grid: list[Any]) -> list[int]:
+def references(grid: list[Any]) -> list[int]:
+    """Return how many references there are to each of `grid`, seen from here."""
     return [sys.getrefcount(entry) for entry in grid]
 
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping
+from operator import is_
 from typing import Any
 
+from ._errors import make
 from ._features import read, read_tensors
+from ._flat import Flat
 
 _DICTS = (dict, OrderedDict, defaultdict)
+_LISTS = (list, Flat)
 
 
 class Containers:
@@ -29,10 +33,12 @@ class Containers:
         self.one_key = one_key
         self.table = read_tensors(features) if one_key else read(features)
         self.held: dict[int, str] = {}
-        self._inner: list[Any] = []  # the list of each key, or the mapping of each batch
+        self._inner: list[Any] = []  # the list of each key, the mapping of each batch, or the list
+        self._taken = False  # whether entries are out of the containers
         self._key_major = not one_key and isinstance(features, Mapping)
         if one_key:
-            self._hold(range(len(self.table.grid)), _unfit(features, list))
+            self._inner.append(features)
+            self._hold(range(len(self.table.grid)), _unfit(features, *_LISTS))
         elif self._key_major:
             self._read_lists(features)
         else:
@@ -45,12 +51,12 @@ class Containers:
             entries = features[key]
             self._inner.append(entries)
             reason = (
-                outer or _unfit(entries, list) or _shared(counts[k], f"the list of key {key!r}")
+                outer or _unfit(entries, *_LISTS) or _shared(counts[k], f"the list of key {key!r}")
             )
             self._hold(range(k * size, (k + 1) * size), reason)
 
     def _read_mappings(self, features: Any) -> None:
-        size, outer = self.table.batches, _unfit(features, list)
+        size, outer = self.table.batches, _unfit(features, *_LISTS)
         counts = _counts(dict(enumerate(features)), extra=1) if outer is None else ()
         for b, batch in enumerate(features):
             self._inner.append(batch)
@@ -73,20 +79,70 @@ class Containers:
         size, grid = self.table.batches, self.table.grid
         return {key: grid[k * size : (k + 1) * size] for k, key in enumerate(self.table.keys)}
 
+    def take(self) -> None:
+        """Take all entries out that can be: None is put where they were.
+
+        Code that runs meanwhile, such as callbacks of weak references, finds none of them.
+
+        Raises
+        ------
+        OwnershipError
+            If somebody has changed a container since it was read. Nothing has been taken then.
+        """
+        fit = [position for position in range(len(self._inner)) if self._is_fit(position)]
+        for position in fit:
+            now, then = self._values(position), self._entries(position)
+            if len(now) != len(then) or not all(map(is_, now, then)):
+                place = self.table.place(self._first(position))
+                got, want = "a container that was changed during the call", "it left alone"
+                raise make("OWNER", *place, got, want)
+        self._taken = True
+        for position in fit:
+            self._fill(position, [None] * len(self._entries(position)))
+
     def drop(self, entries: Iterable[int]) -> None:
-        """Take entries out: None is put where they were, and the table forgets them."""
+        """Refer no more to entries that were taken out."""
         for e in entries:
             self.table.grid[e] = None
-            if e not in self.held:
-                container, index = self._slot(e)
-                container[index] = None
 
-    def _slot(self, e: int) -> tuple[Any, Any]:
-        """Return container and index of an entry."""
+    def give_back(self) -> None:
+        """Put entries that were taken out and not dropped back to where they were."""
+        if not self._taken:
+            return
+        self._taken = False
+        for position in range(len(self._inner)):
+            if self._is_fit(position):
+                self._fill(position, self._entries(position))
+
+    def _first(self, position: int) -> int:
+        """Return an entry of a container."""
+        return position * (self.table.batches if self._key_major else 1)
+
+    def _is_fit(self, position: int) -> bool:
+        return self._first(position) not in self.held
+
+    def _entries(self, position: int) -> list[Any]:
+        """Return what the table has of a container."""
+        size, grid = self.table.batches, self.table.grid
         if self.one_key:
-            return self._features, e
-        k, b = divmod(e, self.table.batches)
-        return (self._inner[k], b) if self._key_major else (self._inner[b], self.table.keys[k])
+            return grid
+        if self._key_major:
+            return grid[position * size : (position + 1) * size]
+        return grid[position::size]
+
+    def _values(self, position: int) -> list[Any]:
+        """Return what is in a container."""
+        container = self._inner[position]
+        if isinstance(container, list):
+            return container
+        return [container.get(key) for key in self.table.keys]
+
+    def _fill(self, position: int, entries: list[Any]) -> None:
+        container = self._inner[position]
+        if isinstance(container, list):
+            container[:] = entries
+        else:
+            container.update(zip(self.table.keys, entries, strict=True))
 
     def forget(self) -> None:
         """Refer to no entry any more."""
@@ -95,12 +151,11 @@ class Containers:
 
     def clear(self) -> None:
         """Empty the object that was passed in, and what is in it where nobody else holds that."""
-        step = self.table.batches if self._key_major else 1
         for position, container in enumerate(self._inner):
-            if position * step not in self.held:
+            if self._is_fit(position):
                 container.clear()
         self.forget()
-        if type(self._features) in (list, *_DICTS):
+        if type(self._features) in (*_LISTS, *_DICTS):
             self._features.clear()
 
 

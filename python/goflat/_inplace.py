@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from . import _native, _ownership, _records, _tracing
-from ._consume import Copy, Job, row_bytes, unfinished, wait_for
+from ._consume import Copy, Job, references, row_bytes, unfinished, wait_for
 from ._errors import from_native, make, of_memory
 from ._flat import make as make_flat
 from ._layout import shape_of
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ._containers import Containers
+    from ._errors import Error
     from ._flat import Flat
+    from ._kinds import Place
     from ._layout import Layout
     from ._records import Records
 
@@ -80,6 +82,17 @@ def _refuse(records: Records, containers: Containers) -> None:
             raise make("OWNER", *containers.table.place(e), *_REFUSED[records.reason(e)])
 
 
+def refuse_unsurveyed(grid: list[Tensor], place: Place) -> None:
+    """Raise as `_refuse` does for what the survey does not judge: parameters, subclasses, all."""
+    known: set[int] = set()
+    for e, entry in enumerate(grid):
+        twice = id(entry) in known
+        if twice or (entry.is_leaf and entry.requires_grad):
+            reason = _ownership.TWICE if twice else _ownership.LEAF
+            raise make("OWNER", *place(e), *_REFUSED[reason])
+        known.add(id(entry))
+
+
 def _is_plannable(reason: int, flags: int) -> bool:
     """Report whether the extension can move the bytes of an entry without autograd or torch."""
     if flags & _ownership.IS_GRAD and torch.is_grad_enabled():
@@ -96,6 +109,8 @@ class InPlace(Job):
         for e, reason in containers.held.items():
             records.hold(e)
             self.reasons[e] = reason
+        if containers.held:
+            records.hold_neighbours(containers.held)
         for e in records.kept():
             self.reasons.setdefault(e, _WHY[records.reason(e)])
         self._parts: list[_Part] = []
@@ -135,9 +150,14 @@ class InPlace(Job):
         """Carry out the plans, device by device."""
         plan = self.plan()
         wait_for(self.layout, wait)
+        if plan.in_place:
+            self._look_again()
         outputs: list[Any] = [None] * self.layout.batches
-        for part in self._parts:
-            part.adopt(outputs)
+        try:
+            for part in self._parts:
+                part.adopt(outputs)
+        except BaseException as error:
+            raise unfinished(error, [], self.layout) from None
         for part in self._parts:
             part.rooms.retire()
         for position, part in enumerate(self._parts):
@@ -150,6 +170,25 @@ class InPlace(Job):
         flat: Flat[Any] = make_flat(outputs, self.layout)
         flat._plan = plan
         return flat
+
+    def _look_again(self) -> None:
+        """Raise if anybody got hold of an entry since the plan was made: a hook, or a thread."""
+        now = _records.survey(self.containers.table.grid, 0)
+        changed = 0 if now is None else self.records.changed(now)
+        if changed is not None:
+            raise self._grabbed(changed)
+
+    def check_alone(self, entries: Iterable[int]) -> None:
+        """Raise if a callback of one that was given up got hold of an entry still to be moved."""
+        grid, alone = self.containers.table.grid, references([object()])[0]
+        for e, count in zip(entries, references([grid[e] for e in entries]), strict=True):
+            may_be_written = grid[e] is not None and self.records.reason(e) <= _ownership.OVERLAP
+            if may_be_written and (count > alone + 1 or grid[e]._use_count() != 1):
+                raise self._grabbed(e)
+
+    def _grabbed(self, e: int) -> Error:
+        got, want = "a tensor that somebody got hold of during the call", "it left alone"
+        return make("OWNER", *self.containers.table.place(e), got, want)
 
     def end(self) -> None:
         """Give up the native plans."""
@@ -189,7 +228,11 @@ class _Part:
         self._records = job.records.pick(self._entries)
         self.rooms = _rooms(device, self._records)
         self._handle = self._begin()
-        self.report = json.loads(_core().bridge_InPlaceReport(self._handle))
+        try:
+            self.report = json.loads(_core().bridge_InPlaceReport(self._handle))
+        except BaseException:
+            self.end()
+            raise
 
     def _begin(self) -> int:
         spec = self._spec()
@@ -283,16 +326,22 @@ class _Part:
         """Do all steps. On an error the entries that are used up are gone from their containers."""
         stream = self._stream()
         scratch: Tensor | None = None
+        shapes = [self._shape(position) for position in range(len(self.batches))]
+        callbacks = False  # may have run since somebody last looked who holds entries
         for i, step in enumerate(self.report["steps"]):
             kind = step["kind"]
             try:
                 if kind == "move":
+                    if callbacks and step["writes"]:
+                        self._job.check_alone(self._entries)
+                        callbacks = False
                     _core().bridge_RunStep(self._handle, i, stream)
                 elif kind == "free":
                     self._job.containers.drop([self._entries[e] for e in step["entries"]])
+                    callbacks = True
                 elif kind == "alloc":
                     b = self.batches[step["batch"]]
-                    outputs[b] = self._allocate(self._shape(step["batch"]), step["batch"])
+                    outputs[b] = self._allocate(shapes[step["batch"]], step["batch"])
                 elif kind == "scratch":
                     scratch = self._allocate((self.report["scratch"],), _SCRATCH_BASE)
                 else:
@@ -322,7 +371,7 @@ class _Part:
         rows, b = self._rows(position), self.batches[position]
         if not rows:
             column = self._job.containers.table.column(b)
-            if all(entry is None or entry.shape == (0,) for entry in column):
+            if all(entry.shape == (0,) for entry in column):
                 return (0,)
         return shape_of(self._job.layout, rows)
 

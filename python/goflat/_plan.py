@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from math import prod
+from operator import index
 from typing import TYPE_CHECKING, Any
 
-from ._errors import make
+from ._errors import make, type_name
 from ._features import read
 from ._kinds import arrays_of, refuse
 from ._layout import Layout, describe, offsets
@@ -100,8 +102,8 @@ class Plan:
         Returns
         -------
         str
-            ``"adopted: ..."`` or ``"copied: ..."`` and the reason. The holder is named as far as
-            Python's garbage collector knows it.
+            ``"adopted: ..."``, ``"given up after its output is made: ..."`` or ``"copied: ..."``,
+            and the reason. The holder is named as far as Python's garbage collector knows it.
 
         Raises
         ------
@@ -121,8 +123,11 @@ class Plan:
         e = self.layout.keys.index(key) * self.layout.batches + b
         if self.strategy == "copy":
             return "copied: flatten leaves its entries as they are"
-        reason = self._reasons.get(e)
-        return "adopted: nobody else refers to it" if reason is None else f"copied: {reason}"
+        if e in self._reasons:
+            return f"copied: {self._reasons[e]}"
+        if self.strategy == "stream":
+            return "given up after its output is made: nobody else refers to it"
+        return "adopted: nobody else refers to it"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers as plain Python objects, as for JSON.
@@ -272,7 +277,7 @@ def plan(
     48
     """
     call = {"inplace": inplace, "dim": dim, "dtype": dtype, "packed": packed}
-    call["max_growth"] = max_growth
+    call["max_growth"] = max_growth = whole(max_growth)
     if inplace:
         made = _plan_consuming(features, dim, dtype, packed)
     else:
@@ -349,6 +354,17 @@ def check_limit(made: Plan, max_growth: int | None) -> None:
     if least > max_growth:
         want = f"at most {max_growth} bytes (max_growth)"
         raise make("LIMIT", None, None, f"a growth of {least} bytes\n{made}", want)
+
+
+def whole(max_growth: Any) -> int | None:
+    """Return `max_growth` if it is a whole number of bytes, or None."""
+    if max_growth is None:
+        return None
+    if not isinstance(max_growth, bool):
+        with contextlib.suppress(TypeError):
+            return index(max_growth)
+    got = f"max_growth of type {type_name(max_growth)}"
+    raise make("DTYPE", None, None, got, "a whole number of bytes")
 
 
 def may_adopt() -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from . import _native, _ownership
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 _WORDS = 7  # of 64 bits in a gf_own of bridge/own.h
 _ADDRESS, _BYTES, _STORAGE, _FACTS = 0, 1, 2, 6  # the last word is flags and, above them, reason
@@ -63,9 +63,25 @@ class Records:
             dict(zip(self._words[_STORAGE::_WORDS], range(len(self)), strict=True)).values()
         )
 
-    def hold(self, e: int) -> None:
+    def hold(self, e: int, reason: int = _ownership.HELD) -> None:
         """Count entry e as held, whatever the survey found."""
-        self._words[_WORDS * e + _FACTS] = _ownership.HELD * _HALF + self.flags(e)
+        self._words[_WORDS * e + _FACTS] = reason * _HALF + self.flags(e)
+
+    def hold_neighbours(self, held: Iterable[int]) -> None:
+        """Count all as shared that lie in a storage of an entry of `held`, but are not in it."""
+        storages = self._words[_STORAGE::_WORDS]
+        kept = {storages[e] for e in held}
+        for e, storage in enumerate(storages):
+            if storage in kept and self.reason(e) <= _ownership.OVERLAP:
+                self.hold(e, _ownership.SHARED)
+
+    def changed(self, now: Records) -> int | None:
+        """Return an entry that could be given up and is not as it was; None if there is none."""
+        for e in range(len(self)) if self._words != now._words else ():
+            at = slice(_WORDS * e, _WORDS * (e + 1))
+            if self.reason(e) <= _ownership.OVERLAP and self._words[at] != now._words[at]:
+                return e
+        return None
 
     def pick(self, entries: Sequence[int]) -> Records:
         """Return the records of some entries; a range stands for all."""
@@ -78,7 +94,7 @@ class Records:
 
 
 def survey(grid: list[Any], containers: int) -> Records | None:
-    """Ask who else uses the entries of `grid`, each of which `containers` hold once.
+    """Ask who else uses the entries of `grid`, each of which is in so many `containers` besides.
 
     None if this torch cannot be asked.
     """
