@@ -77,8 +77,8 @@ func readSpec(address int64) *spec {
 
 func (s *spec) options() (flatten.Options, error) {
 	o := flatten.Options{Cooperative: true, ScratchBytes: s.scratch, NoAdopt: s.flags&flagNoAdopt != 0}
-	if s.flags&flagCollected != 0 {
-		o.TableLimit = math.MaxInt64
+	if s.flags&flagCollected != 0 || s.device.Type != flatten.DeviceCUDA {
+		o.TableLimit = math.MaxInt64 // the CPU needs no table
 	}
 	if s.device.Type != flatten.DeviceCUDA {
 		return o, nil

@@ -86,7 +86,7 @@ func (j *inPlaceJob) pagesWay(pl *placement, scratch int64) *way {
 		if size < least {
 			break
 		}
-		if framesIn(free, size)+scratch/size > 0 {
+		if j.worthPages(size, framesIn(free, size)+scratch/size) {
 			if w := j.pagesOf(pl, size, scratch); w != nil {
 				return w
 			}
@@ -94,6 +94,13 @@ func (j *inPlaceJob) pagesWay(pl *placement, scratch int64) *way {
 		size /= 4
 	}
 	return nil
+}
+
+// worthPages reports whether room frames are enough for pages of a size: a wave fills
+// as many as are free, and so many waves are worth their launches.
+func (j *inPlaceJob) worthPages(size, room int64) bool {
+	bytes := j.l.Bytes()
+	return room > 0 && bytes/size/room <= min(mostWaves, 64+bytes/waveBytes)
 }
 
 // pageTries is how many sizes of pages are tried, each a quarter of the last.
