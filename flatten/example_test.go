@@ -336,7 +336,7 @@ func ExampleMove_Payload() {
 
 func ExampleReservedBound() {
 	fmt.Println(flatten.ReservedBound([]int64{100}), flatten.ReservedBound([]int64{3 << 20, 3 << 20}), flatten.ReservedBound([]int64{11<<20 + 1}))
-	// Output: 2097152 20971520 12582912
+	// Output: 2097152 20971520 20971520
 }
 
 func ExampleBounds() {

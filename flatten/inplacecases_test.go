@@ -238,9 +238,9 @@ func TestReservedBound(t *testing.T) {
 		{"three of the largest small ones", []int64{mib, mib, mib}, 6 * mib}, // 4 would do
 		{"more than small", []int64{mib + 1}, 20 * mib},
 		{"just below a segment of its own", []int64{10*mib - 512}, 20 * mib},
-		{"a segment of its own", []int64{10 * mib}, 10 * mib},
-		{"rounded up", []int64{10*mib + 1}, 12 * mib},
-		{"all kinds", []int64{1, 2 * mib, 31 * mib}, (2 + 20 + 32) * mib},
+		{"a segment of its own", []int64{10 * mib}, 20 * mib},
+		{"rounded up", []int64{20*mib + 1}, 40 * mib},
+		{"all kinds", []int64{1, 2 * mib, 31 * mib}, (2 + 20 + 40) * mib},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := ReservedBound(tt.sizes); got != tt.want {

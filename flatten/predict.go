@@ -39,14 +39,15 @@ func (p *InPlace) reservedGrowth() int64 {
 // How torch's CUDA allocator reserves memory, in bytes (c10/cuda/CUDACachingAllocator.h,
 // the same since 2.0): sizes are rounded up to roundTo; up to smallMost come from
 // segments of smallSegment, below mediumMost from mediumSegment, and above that
-// each has a segment of its own, rounded up to largeTo.
+// each has a segment of its own, rounded up to 2 MiB. Expandable segments grow by
+// largeTo at a time instead, which a bound has to allow for.
 const (
 	roundTo       = 512
 	smallMost     = 1 << 20
 	smallSegment  = 2 << 20
 	mediumMost    = 10 << 20
 	mediumSegment = 20 << 20
-	largeTo       = 2 << 20
+	largeTo       = 20 << 20
 )
 
 // ReservedBound is how many bytes torch's CUDA allocator reserves for allocations

@@ -372,18 +372,20 @@ def may_adopt() -> bool:
     return os.environ.get("GOFLAT_INPLACE", "1") != "0"
 
 
-# torch's allocator asks the driver for 2 MiB where a block is up to 1 MiB, 20 MiB where it is below
-# 10 MiB, and else for its size rounded up to 2 MiB (facts: c10/cuda/CUDACachingAllocator).
+# How torch's CUDA allocator reserves memory; flatten.ReservedBound says it at length.
+_SMALL, _LARGE = 1 << 20, 10 << 20  # bytes of a block
+_SEGMENTS = (2 << 20, 20 << 20)  # bytes
+
+
 def reserved_bound(blocks: list[int]) -> int:
     """Return the most that torch's allocator may reserve for blocks of so many bytes."""
-    mib = 1 << 20
-    total = 0
-    for least, most, segment in ((1, mib, 2 * mib), (mib + 1, 10 * mib - 1, 20 * mib)):
-        small = [block for block in blocks if least <= block <= most]
-        per = max(segment // max(small), 1) if small else 1
-        total += -(-len(small) // per) * segment
-    large = [block for block in blocks if block >= 10 * mib]
-    return total + sum(-(-block // (2 * mib)) * 2 * mib for block in large)
+    rounded = [-(-block // 512) * 512 for block in blocks if block]
+    small = [block for block in rounded if block <= _SMALL]
+    medium = [block for block in rounded if _SMALL < block < _LARGE]
+    shared = zip((small, medium), _SEGMENTS, strict=True)
+    total = sum(each * min(len(b), 2 * sum(b) // each + 1) for b, each in shared)
+    step = _SEGMENTS[1]
+    return total + sum(-(-block // step) * step for block in rounded if block >= _LARGE)
 
 
 def nbytes(layout: Layout) -> int:
