@@ -201,7 +201,8 @@ def _agree(job: Job, max_growth: int | None) -> None:
         plan = job.plan()
     check_limit(plan, max_growth)
     if max_growth is None:
-        text = f"flatten_ grows by {size(plan.growth)}; say max_growth= to allow it\n{plan}"  # type: ignore[arg-type]
+        name = "cat_" if job.containers.one_key else "flatten_"
+        text = f"{name} grows by {size(plan.growth)}; say max_growth= to allow it\n{plan}"  # type: ignore[arg-type]
         warnings.warn(text, GrowthWarning, stacklevel=5)
 
 

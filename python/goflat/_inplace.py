@@ -14,6 +14,7 @@ from ._errors import from_native, make, of_memory
 from ._flat import make as make_flat
 from ._layout import shape_of
 from ._plan import Plan, may_adopt, size
+from ._streams import under
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -142,7 +143,11 @@ class InPlace(Job):
     def name_holders(self, most: int) -> None:
         """Ask the garbage collector who holds entries."""
         grid = self.containers.table.grid
-        for e in [e for e in self.reasons if e not in self.containers.held][:most]:
+        unnamed = [e for e in self.reasons if e not in self.containers.held]
+        unnamed.sort(
+            key=lambda e: self.records.reason(e) != _ownership.HELD
+        )  # others share with it
+        for e in unnamed[:most]:
             known = (grid, *self.containers.own())
             self.reasons[e] = _ownership.why(grid[e], self.records.reason(e), known)
 
@@ -357,7 +362,10 @@ class _Part:
         current = torch.cuda.current_stream(self._device)
         grid = self._job.containers.table.grid
         for e in self._records.storages():
-            grid[self._entries[e]].record_stream(current)
+            entry = grid[self._entries[e]]
+            is_ours = self._records.flags(e) & _ownership.IS_ADOPTED
+            for memory in under(entry) if is_ours else (entry,):
+                memory.record_stream(current)
         return int(current.cuda_stream)
 
     def _allocate(self, shape: tuple[int, ...], base: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from . import _native
@@ -48,6 +49,9 @@ def record_stream(flat_or_tensor: Any, stream: Any) -> None:
     for tensor in _tensors(flat_or_tensor if many else (flat_or_tensor,)):
         for memory in under(tensor):
             memory.record_stream(stream)
+        collected = sys.modules.get("goflat._collect")
+        if collected is not None:  # free room under an output is nobody's tensor
+            collected.use(tensor.data_ptr(), stream.cuda_stream)
 
 
 def under(tensor: Tensor) -> list[Tensor]:

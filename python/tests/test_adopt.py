@@ -483,6 +483,8 @@ def test_a_part_outlives_the_result() -> None:
 class Stream:
     """Stands in for a stream where there is none."""
 
+    cuda_stream = 0
+
 
 def test_record_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     memory = Memory()
