@@ -193,7 +193,7 @@ class Plan:
         call = self._call
         if not call.get("inplace"):
             table: Any = read(features)
-            self._match(describe(table, call.get("dim", 0)) if table.grid else None)
+            self._match(_layout_of(table, call.get("dim", 0), call.get("dtype"))[0])
             options = {name: call[name] for name in ("dim", "dtype", "packed") if name in call}
             return _api.flatten(table, out=out, **options)
         if out is not None:
@@ -202,11 +202,11 @@ class Plan:
             )
         worst = self.growth[1] if isinstance(self.growth, tuple) else self.growth
         limit = call.get("max_growth")
-        self._match(describe(read(features), 0))
+        self._match(_layout_of(features, 0, None)[0])
         return _consume.flatten_(features, max_growth=worst if limit is None else limit)
 
-    def _match(self, layout: Layout | None) -> None:
-        if layout is not None and layout != self.layout:
+    def _match(self, layout: Layout) -> None:
+        if layout != self.layout:
             raise make("SHAPE", None, None, repr(layout), repr(self.layout))
 
     def _place(self, e: int) -> tuple[Any, int]:
