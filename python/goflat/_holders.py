@@ -16,7 +16,7 @@ from types import CellType, FrameType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from types import CodeType
 
 _WORDS = (
@@ -107,20 +107,22 @@ def _sentence(entry: Any, reason: int, scope: _Scope) -> str:
     if reason == _SHARED:
         return _user(_WORDS[reason], _sharing(entry, scope.known), scope)
     if reason == _SAVED:
-        return _user(_WORDS[reason], _views(entry), scope)
+        return _user(_WORDS[reason], _view(entry), scope)
     return _WORDS[reason]
 
 
-def _user(words: str, tensors: Iterator[Any], scope: _Scope) -> str:
-    """Return `words` and, if one of `tensors` can be found, what it is and who holds it."""
-    for tensor in tensors:
-        shape = tuple(tensor.shape)
-        return f"{words}: one of shape {shape}, held {_holder(tensor, scope)}"
-    return words
+def _user(words: str, tensor: Any, scope: _Scope) -> str:
+    """Return `words` and, if a tensor was found, what it is and who holds it."""
+    if tensor is None:
+        return words
+    return f"{words}: one of shape {tuple(tensor.shape)}, held {_holder(tensor, scope)}"
 
 
-def _sharing(entry: Any, known: set[int]) -> Iterator[Any]:
-    """Find tensors over the storage of `entry` that no known container refers to."""
+def _sharing(entry: Any, known: set[int]) -> Any:
+    """Find a tensor over the storage of `entry` that no known container refers to, or None.
+
+    No generator: a suspended one would refer to what it has found.
+    """
     import torch
 
     address: Callable[[Any], int] = torch._C._storage_address  # type: ignore[attr-defined]
@@ -129,11 +131,16 @@ def _sharing(entry: Any, known: set[int]) -> Iterator[Any]:
         if tensor is entry or tensor.layout is not torch.strided or address(tensor) != storage:
             continue
         if not any(id(referrer) in known for referrer in gc.get_referrers(tensor)):
-            yield tensor
+            return tensor
+    return None
 
 
-def _views(entry: Any) -> Iterator[Any]:
-    return (tensor for tensor in _tensors() if tensor._is_view() and tensor._base is entry)
+def _view(entry: Any) -> Any:
+    """Find a view of `entry`, or None."""
+    for tensor in _tensors():
+        if tensor._is_view() and tensor._base is entry:
+            return tensor
+    return None
 
 
 def _tensors() -> list[Any]:
@@ -149,7 +156,8 @@ def _tensors() -> list[Any]:
 def _holder(thing: Any, scope: _Scope) -> str:
     """Say who refers to `thing`."""
     found = _variable(thing, scope.frames) or _container(thing, scope.known)
-    return f"by {found}" if found else "by something that the interpreter does not list"
+    unseen = "something that Python does not list: a NumPy array, a capsule, torch itself"
+    return f"by {found or unseen}"
 
 
 def _variable(thing: Any, frames: list[FrameType]) -> str | None:
