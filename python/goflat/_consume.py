@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 import warnings
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from . import _tracing, _verify
 from ._containers import Containers
@@ -32,6 +32,17 @@ if TYPE_CHECKING:
     from ._layout import Layout
 
 
+A = TypeVar("A")
+
+
+@overload
+def flatten_(
+    features: Mapping[Any, Sequence[A]], *, max_growth: int | None = ..., wait: Sequence[Any] = ...
+) -> Flat[A]: ...
+@overload
+def flatten_(
+    features: Sequence[Mapping[Any, A]], *, max_growth: int | None = ..., wait: Sequence[Any] = ...
+) -> Flat[A]: ...
 def flatten_(
     features: Any, *, max_growth: int | None = None, wait: Sequence[Any] = ()
 ) -> Flat[Any]:
@@ -98,7 +109,7 @@ def flatten_(
     return _consume(Containers(features), max_growth, wait)
 
 
-def cat_(tensors: Any, *, max_growth: int | None = None, wait: Sequence[Any] = ()) -> Any:
+def cat_(tensors: Sequence[A], *, max_growth: int | None = None, wait: Sequence[Any] = ()) -> A:
     """Join arrays along dim 0 within their own memory, and empty `tensors`.
 
     `torch.cat` for lists that are not needed afterwards, such as the results of a loop.
@@ -135,9 +146,9 @@ def cat_(tensors: Any, *, max_growth: int | None = None, wait: Sequence[Any] = (
     (tensor([0., 1., 2., 3.]), [])
     """
     if _tracing.by_dynamo() or _tracing.by_anyone():
-        return _traced(tensors, True)[0]
+        return _traced(tensors, True)[0]  # type: ignore[no-any-return]
     try:
-        return _consume(Containers(tensors, one_key=True), max_growth, wait)[0]
+        return _consume(Containers(tensors, one_key=True), max_growth, wait)[0]  # type: ignore[no-any-return]
     except Error as error:
         raise of_cat(error) from None
 

@@ -25,6 +25,20 @@ def tensors(features: dict[str, list[Tensor]], batches: list[dict[str, Tensor]])
         reveal_type(batch)  # Tensor
 
 
+def consumed(features: dict[str, list[Tensor]], batches: list[dict[str, Tensor]]) -> None:
+    made = goflat.plan(features, inplace=True, max_growth=0)
+    reveal_type(made)  # Plan
+    reveal_type(made.growth)  # int | tuple[int, int]
+    reveal_type(made.tables)  # int
+    reveal_type(made.why("a", 0))  # str
+    reveal_type(made.to_dict())  # dict[str, Any]
+    reveal_type(made(features))  # Flat[Any]
+    reveal_type(goflat.flatten_(features, max_growth=0))  # Flat[Tensor]
+    reveal_type(goflat.flatten_(batches, wait=[]).plan)  # Plan
+    reveal_type(goflat.cat_(features["a"]))  # Tensor
+    reveal_type(goflat.plan(goflat.Layout.of(features)).layout)  # Layout
+
+
 def arrays(features: dict[int, tuple[npt.NDArray[np.float32], ...]]) -> None:
     reveal_type(goflat.flatten(features)[0])  # ndarray[tuple[Any, ...], dtype[floating[_32Bit]]]
 
@@ -60,3 +74,6 @@ def misuse(features: dict[str, list[Tensor]]) -> None:
     goflat.flatten(features, 1)  # error: call-overload
     goflat.flatten(3)  # error: call-overload
     goflat.cat(features["a"], 0, None)  # error: call-arg
+    goflat.flatten_(features, 0)  # error: call-overload
+    goflat.flatten_(features, dim=1)  # error: call-overload
+    goflat.cat_(features["a"], max_growth="1")  # error: arg-type
