@@ -68,7 +68,7 @@ def seen(thing: Any) -> list[int]:
 
 
 @given(job=jobs(), limit=st.booleans())
-@settings(max_examples=50)
+@settings(max_examples=30)
 def test_random_jobs(job: Any, limit: bool) -> None:
     features, kept, is_held = job
     job = None  # what hypothesis has of it is the tuple, whose dict is emptied
