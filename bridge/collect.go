@@ -44,9 +44,14 @@ func collectError(err error) error {
 	return &wireError{"DEVICE", -1, -1, err.Error(), "a device with room for another range of addresses"}
 }
 
-// CollectSelect makes an open range the thread's current one on its device.
-func CollectSelect(device, id int64) int64 {
-	gpu.CollectSelect(int(device), id)
+// CollectGoOn closes a range and makes another one the thread's current one on the device. Where that is none, 0, it
+// answers 1 if there is memory that the canary has to watch.
+func CollectGoOn(device, id, next int64) int64 {
+	gpu.CollectEnd(id)
+	gpu.CollectSelect(int(device), next)
+	if next == 0 && gpu.CollectMemory(int(device)).Free > 0 && !gpu.CollectArmed(int(device)) {
+		return 1
+	}
 	return 0
 }
 
@@ -84,8 +89,10 @@ func CollectArmed(device int64) int64 {
 	return 0
 }
 
-// CollectPressed is 1 if the device was short of memory since the last call.
-func CollectPressed(device int64) int64 {
+// CollectReady makes ready for a new range: from now on, memory that torch frees on this thread is kept for it. It is 1
+// if the device was short of memory since the last call.
+func CollectReady(device int64) int64 {
+	gpu.CollectKeep(true)
 	if gpu.CollectPressed(int(device)) {
 		return 1
 	}

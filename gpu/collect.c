@@ -280,6 +280,7 @@ goflat_status goflat_collect_begin(int device, uintptr_t context, uint64_t bytes
 		return s;
 	}
 	pthread_once(&prepared, prepare);
+	keeping = 0;
 	pthread_mutex_lock(&lock);
 	goflat_range *r = find_some_range(device, context, bytes, &s);
 	if (r) {

@@ -8,7 +8,10 @@ package gpu
 // static uintptr_t collect_unclaim(void) { return (uintptr_t)goflat_collect_unclaim; }
 import "C"
 
-import "fmt"
+import (
+	"fmt"
+	"sync"
+)
 
 // A Span is addresses [Lo, Hi).
 type Span struct{ Lo, Hi uint64 }
@@ -32,21 +35,36 @@ func CollectClaims() (claim, unclaim uintptr) {
 // CollectBegin opens a range on a device and makes it the current one of the calling
 // thread, which the goroutine must not leave before [CollectEnd]. A range has as many
 // addresses as the device has memory; one that nothing lies in is used again, with the
-// memory that it has. The id names this use of it.
+// memory that it has. The id names this use of it. It ends [CollectKeep].
 func CollectBegin(device int) (id int64, err error) {
 	on, err := use(device)
 	if err != nil {
 		return 0, err
 	}
-	bytes, err := on.device.TotalMem()
+	bytes, err := addresses(on)
 	if err != nil {
-		return 0, failure("cuDeviceTotalMem", err)
+		return 0, err
 	}
 	var c C.int64_t
 	if err := check(C.goflat_collect_begin(C.int(device), C.uintptr_t(on.context), C.uint64_t(bytes), &c)); err != nil {
 		return 0, fmt.Errorf("collect on device %d: %w", device, err)
 	}
 	return int64(c), nil
+}
+
+var totals sync.Map // *loaded -> uint64, the bytes of its device
+
+// addresses returns how many addresses a range on a device takes.
+func addresses(on *loaded) (uint64, error) {
+	if total, ok := totals.Load(on); ok {
+		return total.(uint64), nil
+	}
+	bytes, err := on.device.TotalMem()
+	if err != nil {
+		return 0, failure("cuDeviceTotalMem", err)
+	}
+	totals.Store(on, uint64(bytes))
+	return uint64(bytes), nil
 }
 
 // CollectSelect makes an open range the calling thread's current one on its device; 0

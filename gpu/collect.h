@@ -40,7 +40,7 @@ void goflat_collect_unclaim(uint64_t lo, uint64_t hi);
 
 // goflat_collect_begin opens a range of so many bytes of addresses, or an eighth where
 // there are no more, in a device's primary context, and makes it the thread's current
-// one. An id names one use of a range and does not come back.
+// one; it ends goflat_collect_keep. An id names one use of a range and does not come back.
 goflat_status goflat_collect_begin(int device, uintptr_t context, uint64_t bytes, int64_t *id);
 
 // goflat_collect_select makes an open range the thread's current one on its device;

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ContextDecorator
 from typing import TYPE_CHECKING, Any
 
 from . import _native, _pools
@@ -18,15 +18,14 @@ from ._errors import DeviceError, from_native, of_memory
 from ._room import Room
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from types import TracebackType
 
 room = Room
 
 _threads = threading.local()  # .contexts: those that this thread is in
 
 
-@contextmanager
-def collect(device: Any = None) -> Iterator[None]:
+def collect(device: Any = None) -> AbstractContextManager[None]:
     """Let tensors that are made inside lie in one address range, whatever lies between them.
 
     `flatten_` and `cat_` join such tensors within the memory they have: growth is 0 B for any
@@ -68,19 +67,39 @@ def collect(device: Any = None) -> Iterator[None]:
     >>> goflat.flatten(features)[0].shape
     (5, 4)
     """
-    ordinal = _ordinal(device)
-    if ordinal is None:
-        yield
-        return
-    context = Context(ordinal)
-    try:
-        yield
-    except BaseException as error:
-        if of_memory(error) is not None:
-            _pools.ran_out(ordinal)
-        raise
-    finally:
+    return _Collecting(device)
+
+
+class _Collecting(ContextDecorator, AbstractContextManager[None]):
+    """What `collect` returns: the contexts it has opened, on a device that is found at each entry.
+
+    No generator: entry and exit run between producers, when little of their code is in a cache.
+    """
+
+    def __init__(self, device: Any) -> None:
+        self._device = device
+        self._open: list[Context | None] = []
+
+    def __enter__(self) -> None:
+        ordinal = _ordinal(self._device)
+        self._open.append(None if ordinal is None else Context(ordinal))
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        context = self._open.pop()
+        if context is None:
+            return
+        if error is not None and of_memory(error) is not None:
+            _pools.ran_out(context.device)
         context.leave()
+
+    def _recreate_cm(self) -> _Collecting:
+        """Let each call of a decorated function have contexts of its own."""
+        return _Collecting(self._device)
 
 
 def use(address: int, stream: int) -> None:
@@ -91,11 +110,27 @@ def use(address: int, stream: int) -> None:
 
 # ---- where ----
 
+_checked = False  # whether this torch has pools; then it has been imported and CUDA started
+_ordinals: dict[Any, int] = {}  # of devices that name one
+
 
 def _ordinal(device: Any) -> int | None:
     """Return the CUDA device to collect on; None where there is nothing to do."""
+    if _native._core is None:
+        return None
+    if device is None and _checked:
+        ordinal: int | None = sys.modules["torch"]._C._cuda_getDevice()
+    else:
+        ordinal = _ordinals.get(device) if isinstance(device, (int, str)) else None
+        ordinal = _find(device) if ordinal is None else ordinal
+    if ordinal is None or sys.modules["torch"]._C._cuda_isCurrentStreamCapturing():
+        return None
+    return ordinal
+
+
+def _find(device: Any) -> int | None:
     torch = _torch()
-    if torch is None or _native._core is None or str(device).split(":")[0] in ("cpu", "meta"):
+    if torch is None or str(device).split(":")[0] in ("cpu", "meta"):
         return None
     if device is None and not torch.cuda.is_available():
         return None
@@ -105,7 +140,7 @@ def _ordinal(device: Any) -> int | None:
         message = f"got device {device!r}, want a CUDA device that can be used: {error}"
         raise DeviceError(message) from error
     _check_torch(torch)
-    return None if torch.cuda.is_current_stream_capturing() else ordinal
+    return ordinal
 
 
 def _torch() -> Any:
@@ -126,10 +161,9 @@ def _number(torch: Any, device: Any) -> int:
     ordinal: int = current if wanted.index is None else wanted.index
     if not 0 <= ordinal < torch.cuda.device_count():
         raise ValueError(f"torch sees {torch.cuda.device_count()}")
+    if isinstance(device, (int, str)) and wanted.index is not None:
+        _ordinals[device] = ordinal
     return ordinal
-
-
-_checked = False
 
 
 def _check_torch(torch: Any) -> None:
@@ -192,43 +226,45 @@ class Context:
         The caller holds the lock. A context that is not the innermost goes on when it is.
         """
         self._close()
+        _native._core.bridge_CollectEnd(self.range)  # type: ignore[union-attr]
         if self._innermost() is self:
             self._open()
 
     def _go_on(self) -> None:
-        """Return to the context around this one."""
+        """Close the range, and return to the context around this one."""
+        core: Any = _native._core
         outer = self._innermost()
-        if outer is None:
-            _native._core.bridge_CollectSelect(self.device, 0)  # type: ignore[union-attr]
-            _pools.watch(self.device)
-        elif outer._pool is None:
+        if outer is not None and outer._pool is None:
+            core.bridge_CollectEnd(self.range)
             outer._open()
-        else:
-            _native._core.bridge_CollectSelect(self.device, outer.range)  # type: ignore[union-attr]
+        elif core.bridge_CollectGoOn(self.device, self.range, outer.range if outer else 0):
+            _pools.watch(self.device)
 
     def _innermost(self) -> Context | None:
         return next((c for c in reversed(self._around) if c.device == self.device), None)
 
     def _open(self) -> None:
         _pools.learn(self.device)
-        _pools.relieve(self.device)
-        pool = _pools.begin(self.device)
+        pool = None
         try:
-            _pools.reclaim(self.device, pool)
+            emptied = _pools.relieve(self.device)
+            pool = _pools.begin(self.device)
+            if not emptied:
+                _pools.reclaim(self.device, pool)
             self.range = _range(self.device)
         except BaseException:
-            _pools.end(self.device, pool)
+            _pools.give_up(self.device, pool)
             raise
         self._pool = _pools.of_range[self.range] = pool
         _pools.owners[self.range] = self
 
     def _close(self) -> None:
+        """End the pool."""
         if self._pool is None:
             return
         pool, self._pool = self._pool, None
         del _pools.owners[self.range]
         _pools.end(self.device, pool)
-        _native._core.bridge_CollectEnd(self.range)  # type: ignore[union-attr]
 
 
 def _range(device: int) -> int:

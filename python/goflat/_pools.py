@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from . import _native
@@ -60,18 +61,31 @@ def begin(device: int) -> Id:
     ends the process if any other pool on the device is in use.
     """
     torch = _torch()
+    if torch._C._cuda_getDevice() == device:
+        return _begin(torch, device)
     with torch.cuda.device(device):
-        owner = torch.cuda.MemPool(_allocator())
-        pool: Id = owner.id
-        torch._C._cuda_beginAllocateCurrentThreadToPool(device, pool)
-        del owner
-    return pool
+        return _begin(torch, device)
+
+
+def _begin(torch: Any, device: int) -> Id:
+    owner = torch.cuda.MemPool(_allocator())
+    pool: Id = owner.id
+    torch._C._cuda_beginAllocateCurrentThreadToPool(device, pool)
+    return pool  # the owner goes here
 
 
 def end(device: int, pool: Id) -> None:
     """Send allocations elsewhere, and let torch give free memory of the pool back."""
-    _torch()._C._cuda_endAllocateToPool(device, pool)
-    _torch()._C._cuda_releasePool(device, pool)
+    native = _torch()._C
+    native._cuda_endAllocateToPool(device, pool)
+    native._cuda_releasePool(device, pool)
+
+
+def give_up(device: int, pool: Id | None) -> None:
+    """End what `relieve` and `begin` have begun, where there will be no range."""
+    _core().bridge_CollectKeep(0)
+    if pool is not None:
+        end(device, pool)
 
 
 # ---- emptying pools ----
@@ -84,36 +98,37 @@ def reclaim(device: int, pool: Id) -> None:
     pools that nobody can allocate from; but from torch 2.14 on it empties all there is, which
     costs too much to do it every time.
     """
-    _forget_ranges()
-    if not _selective and not _is_worth_it(device):
-        return
-    _core().bridge_CollectKeep(1)
-    try:
+    if _selective:
         _empty(device, pool)
-    finally:
-        _core().bridge_CollectKeep(0)
-    if not _selective:
+    elif _is_worth_it(device):
+        _empty(device, pool)
         _left[device] = memory(device)[1]
 
 
 _roomy: set[int] = set()  # devices on which there has been a context, and memory for all it made
 
 
-def relieve(device: int) -> None:
+def relieve(device: int) -> bool:
     """Empty torch's whole cache on a device that seems short of memory; before a pool begins.
 
     Up to torch 2.13 that does not happen any more once a pool is in use: torch raises out of memory
     instead. So it happens before the first context, after one that ran out of memory, and after
     torch has emptied its cache itself or the driver has refused memory.
+
+    Returns
+    -------
+    bool
+        Whether it did. From here on, what torch frees on this thread is kept, until a range begins
+        or `give_up`.
     """
-    pressed = _core().bridge_CollectPressed(device) or device not in _roomy
+    _forget_ranges()
+    pressed = _core().bridge_CollectReady(device) or device not in _roomy
+    if not pressed:
+        return False
     _roomy.add(device)
-    if pressed and _selective:
-        _core().bridge_CollectKeep(1)
-        try:
-            _empty(device, _torch()._C._graph_pool_handle())
-        finally:
-            _core().bridge_CollectKeep(0)
+    if _selective:
+        _empty(device, _torch()._C._graph_pool_handle())
+    return bool(_selective)
 
 
 def ran_out(device: int) -> None:
@@ -127,15 +142,20 @@ def _empty(device: int, pool: Id) -> None:
     Where a pool has begun on the device, it is no more than that there, too. `pool` is one that the
     others do not know.
     """
-    torch = _torch()
-    others = [d for d in range(torch.cuda.device_count()) if d != device]
+    native = _torch()._C
+    others = _others(device)
     for d in others:
-        torch._C._cuda_beginAllocateCurrentThreadToPool(d, pool)
+        native._cuda_beginAllocateCurrentThreadToPool(d, pool)
     try:
-        torch._C._cuda_emptyCache()
+        native._cuda_emptyCache()
     finally:
         for d in others:
             end(d, pool)
+
+
+@cache
+def _others(device: int) -> list[int]:
+    return [d for d in range(_torch().cuda.device_count()) if d != device]
 
 
 _many = 16
@@ -207,14 +227,12 @@ def _survives(device: int) -> bool:
 
 
 def watch(device: int) -> None:
-    """Make sure to learn when torch gives its cache back, if there is memory to give back then.
+    """Make sure to learn when torch gives its cache back: there is memory to give back then.
 
     The means is a canary: a segment without memory (2 MiB in torch's statistics), free, in a pool
     that nobody can allocate from. torch gives it back together with all else. The caller is in no
     context on the device.
     """
-    if not memory(device)[2] or _core().bridge_CollectArmed(device):
-        return
     torch = _torch()
     pool, canary = begin(device), 0
     _core().bridge_CollectArm(device)

@@ -367,6 +367,32 @@ def test_contexts_that_do_not_end_in_order() -> None:
 
 
 @on_torch()
+def test_one_object_used_again_and_as_a_decorator() -> None:
+    context = goflat.collect()
+    with context:
+        a = mib(1)
+        with context:
+            b = mib(1)
+        c = mib(1)
+    made = []
+
+    @context
+    def recursive(depth: int) -> None:
+        made.append(mib(1))
+        if depth:
+            recursive(depth - 1)
+        made.append(mib(1))
+
+    recursive(1)
+    ids = [range_of(t) for t in (a, b, c, *made)]
+    assert ids[0] == ids[2] != ids[1]
+    assert ids[3] == ids[6] != ids[4] == ids[5]
+    assert _collect.contexts() == []
+    del a, b, c, made
+    check_nothing_left()
+
+
+@on_torch()
 def test_threads() -> None:
     found: dict[int, set[int]] = {}
     barrier = threading.Barrier(4)
