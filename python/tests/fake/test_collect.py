@@ -368,13 +368,13 @@ def test_contexts_that_do_not_end_in_order() -> None:
 
 @on_torch()
 def test_one_object_used_again_and_as_a_decorator() -> None:
-    context = goflat.collect()
+    context: Any = goflat.collect()
     with context:
         a = mib(1)
         with context:
             b = mib(1)
         c = mib(1)
-    made = []
+    made: list[torch.Tensor] = []
 
     @context
     def recursive(depth: int) -> None:
@@ -388,7 +388,8 @@ def test_one_object_used_again_and_as_a_decorator() -> None:
     assert ids[0] == ids[2] != ids[1]
     assert ids[3] == ids[6] != ids[4] == ids[5]
     assert _collect.contexts() == []
-    del a, b, c, made
+    made.clear()
+    del a, b, c
     check_nothing_left()
 
 
