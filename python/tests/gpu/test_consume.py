@@ -103,11 +103,11 @@ def test_parts_of_one_tensor(order: int | None, row_shape: tuple[int, ...]) -> N
     for dtype in (torch.uint8, torch.int16, torch.float32, torch.complex128):
         features = parts([[3, 1, 4], [1, 5, 9], [2, 6, 5]], row_shape, dtype, order)
         storage = features["0"][0].untyped_storage()
-        lo, hi = storage.data_ptr(), storage.data_ptr() + storage.nbytes()
+        lo, block = storage.data_ptr(), -(-storage.nbytes() // 512) * 512  # as torch rounds it up
         del storage
         flat = consume(features, max_growth=0)
         assert (flat.plan.strategy, flat.plan.in_place) == ("inplace", 3)
-        assert all(lo <= t.data_ptr() and t.data_ptr() + t.nbytes <= hi for t in flat)
+        assert all(lo <= t.data_ptr() <= lo + block - t.nbytes for t in flat)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -225,20 +225,21 @@ def predictions(seeds: range) -> None:
         del flat, kept, copies, want, features
 
 
-@pytest.mark.parametrize("first", range(0, 200, 50))
+# 200 more of each kind are part of the benchmark: python -m goflat bench --memory
+@pytest.mark.parametrize("first", range(0, 40, 10))
 def test_random_jobs_grow_as_predicted(first: int, cuda: None) -> None:
-    predictions(range(first, first + 50))
+    predictions(range(first, first + 10))
 
 
 def test_under_expandable_segments(cuda: None) -> None:
     run(
-        "from gpu.test_consume import predictions; predictions(range(300, 330))",
+        "from gpu.test_consume import predictions; predictions(range(300, 310))",
         PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True",
     )
 
 
 def test_collected_jobs_grow_by_nothing(cuda: None) -> None:
-    for seed in range(400, 430):
+    for seed in range(400, 415):
         fresh()
         with goflat.collect():
             features, kept, copies = random_consumable(seed)
