@@ -144,9 +144,8 @@ class InPlace(Job):
         """Ask the garbage collector who holds entries."""
         grid = self.containers.table.grid
         unnamed = [e for e in self.reasons if e not in self.containers.held]
-        unnamed.sort(
-            key=lambda e: self.records.reason(e) != _ownership.HELD
-        )  # others share with it
+        # First those that are held themselves: others are kept because they share with them.
+        unnamed.sort(key=lambda e: self.records.reason(e) != _ownership.HELD)
         for e in unnamed[:most]:
             known = (grid, *self.containers.own())
             self.reasons[e] = _ownership.why(grid[e], self.records.reason(e), known)
