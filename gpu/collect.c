@@ -6,8 +6,12 @@
 #include "collect_map.h"
 
 // Slack behind the last segment: free room for in-place plans. An eighth of what is used,
-// within these bounds; and so that there are few mapping calls, half of what is mapped.
+// within these bounds.
 static const uint64_t least_slack = (uint64_t)4 << 20, most_slack = (uint64_t)32 << 20;
+
+// So that there are few mapping calls, as much is mapped as the device's last context used,
+// or at first so much, but no more than that ahead. Beyond, what is mapped doubles.
+static const uint64_t first_step = (uint64_t)32 << 20, most_ahead = (uint64_t)96 << 20;
 static const uint64_t least_step = (uint64_t)8 << 20, most_step = (uint64_t)64 << 20;
 
 enum { max_devices = 128 };
@@ -25,6 +29,7 @@ static goflat_range *ranges;
 static int64_t last_id;
 static canary canaries[max_devices];
 static int pressed[max_devices];
+static uint64_t expected[max_devices]; // bytes of the last context, with slack; 0 if unknown
 
 static __thread int64_t selected[max_devices]; // ids of ranges
 static __thread int keeping;
@@ -72,25 +77,28 @@ static goflat_range *range_at(uint64_t address)
 	return NULL;
 }
 
-// drop_unused gives the addresses of ranges back that have neither content nor memory.
-static void drop_unused(int device)
+// drop_unused gives the addresses of ranges back that have neither content nor memory, but
+// for so many.
+static void drop_unused(int device, int keep)
 {
 	for (goflat_range **at = &ranges; *at;) {
 		goflat_range *r = *at, *next = r->next;
 		int unused = r->device == device && goflat_range_idle(r) && !r->chunks.len;
-		if (unused && goflat_map_release(r))
+		if (unused && keep-- <= 0 && goflat_map_release(r))
 			*at = next;
 		else
 			at = &r->next;
 	}
 }
 
+// trim gives memory back. One range without memory stays, which spares the next context a
+// reservation.
 static void trim(int device)
 {
 	for (goflat_range *r = ranges; r; r = r->next)
 		if (r->device == device)
 			goflat_map_trim(r);
-	drop_unused(device);
+	drop_unused(device, 1);
 }
 
 static uint64_t within(uint64_t value, uint64_t least, uint64_t most)
@@ -105,11 +113,15 @@ static uint64_t slack_end(const goflat_range *r, uint64_t used)
 	return end < r->hi ? end : r->hi;
 }
 
-// step_end is up to where it is mapped if anything is.
-static uint64_t step_end(const goflat_range *r, uint64_t end)
+// step_end is up to where it is mapped for a new last segment if anything is; slack ends at end.
+static uint64_t step_end(const goflat_range *r, goflat_span segment, uint64_t end)
 {
-	uint64_t mapped = goflat_spans_bytes(&r->chunks);
-	uint64_t far = goflat_range_mapped(r, r->lo) + goflat_round_up(within(mapped / 2, least_step, most_step));
+	uint64_t from = goflat_range_mapped(r, r->lo);
+	uint64_t far = r->lo + (expected[r->device] ? expected[r->device] : first_step);
+	if (far < end)
+		far = from + within(from - r->lo, least_step, most_step);
+	if (far > segment.hi + most_ahead)
+		far = segment.hi + most_ahead;
 	far = far > end ? far : end;
 	return far < r->hi ? far : r->hi;
 }
@@ -122,7 +134,7 @@ static int supply(goflat_range *r, goflat_span segment)
 	uint64_t end = last ? slack_end(r, segment.hi) : segment.hi;
 	if (goflat_range_mapped(r, segment.lo) >= end)
 		return 1;
-	if (goflat_map_cover(r, segment.lo, last ? step_end(r, end) : end))
+	if (goflat_map_cover(r, segment.lo, last ? step_end(r, segment, end) : end))
 		return 1;
 	pressed[r->device] = 1;
 	if (goflat_map_cover(r, segment.lo, segment.hi))
@@ -268,6 +280,7 @@ static goflat_range *find_some_range(int device, uintptr_t context, uint64_t byt
 	if (r || s->code != CUDA_ERROR_OUT_OF_MEMORY)
 		return r;
 	trim(device);
+	drop_unused(device, 0);
 	r = find_range(device, context, bytes, s);
 	return r ? r : find_range(device, context, bytes / 8, s);
 }
@@ -303,8 +316,11 @@ void goflat_collect_end(int64_t id)
 {
 	pthread_mutex_lock(&lock);
 	goflat_range *r = range_of(id);
-	if (r)
+	if (r) {
 		r->open = 0;
+		if (r->segments.len)
+			expected[r->device] = slack_end(r, goflat_range_used(r)) - r->lo;
+	}
 	pthread_mutex_unlock(&lock);
 }
 
@@ -359,8 +375,10 @@ void goflat_collect_use(uint64_t address, uintptr_t stream)
 void goflat_collect_trim(int device)
 {
 	pthread_mutex_lock(&lock);
-	if (!forked)
+	if (!forked) {
 		trim(device);
+		drop_unused(device, 0);
+	}
 	pthread_mutex_unlock(&lock);
 }
 

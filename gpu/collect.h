@@ -70,7 +70,8 @@ int goflat_collect_pressed(int device);
 // goflat_collect_use says that a stream uses outputs in the range of an address.
 void goflat_collect_use(uint64_t address, uintptr_t stream);
 
-// goflat_collect_trim gives a device's free memory back to the driver.
+// goflat_collect_trim gives a device's free memory back to the driver, and all addresses
+// without memory.
 void goflat_collect_trim(int device);
 
 typedef struct {

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 
 // A mapping call takes about 70 µs (H200), so chunks are large; they are what goes back to
-// the driver, so they are not larger.
-static const uint64_t chunk_bytes = (uint64_t)64 << 20;
+// the driver, so they are not larger. No small one is left over at the end.
+static const uint64_t chunk_bytes = (uint64_t)64 << 20, most_chunk = (uint64_t)96 << 20;
 
 static goflat_status status(const char *call, CUresult code)
 {
@@ -109,9 +109,9 @@ int goflat_map_cover(goflat_range *r, uint64_t lo, uint64_t hi)
 {
 	for (lo = goflat_range_mapped(r, lo); lo < hi; lo = goflat_range_mapped(r, lo)) {
 		size_t next = goflat_spans_after(&r->chunks, lo);
-		uint64_t end = least(hi, lo + chunk_bytes);
-		if (next < r->chunks.len)
-			end = least(end, r->chunks.at[next].lo);
+		uint64_t end = next < r->chunks.len ? least(hi, r->chunks.at[next].lo) : hi;
+		if (end - lo > most_chunk)
+			end = lo + chunk_bytes;
 		if (!map_chunk(r, (goflat_span){lo, end}))
 			return 0;
 	}

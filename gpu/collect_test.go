@@ -223,7 +223,7 @@ func TestCollectGivesBackWithTorchsCache(t *testing.T) {
 		c.giveBack(s)
 	}
 	c.touch(output)
-	if got := gpu.CollectMemory(0).Mapped; got > 2*64*mib {
+	if got := gpu.CollectMemory(0).Mapped; got > 2*96*mib {
 		t.Errorf("got %d MiB mapped under an output of 64 MiB, want 2 chunks at most", got/mib)
 	}
 	cudatest.Unclaim(c.unclaim, output.Lo, output.Hi)
@@ -278,6 +278,45 @@ func TestCollectWithFewAddresses(t *testing.T) {
 		s := c.segment(20 * mib)
 		gpu.CollectEnd(id)
 		c.giveBack(s)
+		gpu.CollectTrim(0)
+	}
+}
+
+func TestCollectMapsAheadWhatTheLastContextUsed(t *testing.T) {
+	c := collecting(t, 0)
+	for _, test := range []struct {
+		sizes       []int64 // of segments, in MiB
+		calls       int     // in a context after one like it
+		small, more int64   // mapped by 2 MiB after it, in MiB, and after that
+	}{
+		{[]int64{2}, 1, 6, 6},
+		{[]int64{2, 20, 20, 20}, 1, 70, 6}, // with an eighth of slack
+		{[]int64{100, 100, 2, 500}, 12, 98, 6},
+	} {
+		for try := range 4 {
+			if try > 1 {
+				test.sizes = []int64{2}
+			}
+			fakecuda.Reset()
+			id := c.begin()
+			var all []gpu.Span
+			for _, size := range test.sizes {
+				all = append(all, c.segment(size*mib))
+			}
+			mapped := gpu.CollectMemory(0).Mapped / mib
+			switch {
+			case try == 1 && calls("cuMemCreate") != test.calls:
+				t.Errorf("%v MiB again: got %d mapping calls, want %d", test.sizes, calls("cuMemCreate"), test.calls)
+			case try == 2 && mapped != test.small || try == 3 && mapped != test.more:
+				t.Errorf("2 MiB, try %d: got %d MiB mapped, want %d, then %d", try, mapped, test.small, test.more)
+			case try > 0 && calls("cuMemAddressReserve") != 0:
+				t.Error("addresses were reserved again")
+			}
+			gpu.CollectEnd(id)
+			for _, s := range all {
+				c.giveBack(s)
+			}
+		}
 	}
 }
 

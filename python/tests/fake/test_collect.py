@@ -268,7 +268,7 @@ def test_empty_cache_gives_kept_memory_back() -> None:
     with goflat.collect():  # takes everything over and leaves most of it free
         small = mib(1)
     assert physical() > 200 * MIB
-    assert core().bridge_CollectArmed(0) == SELECTIVE
+    assert core().bridge_CollectArmed(0) or not SELECTIVE  # else: if a chunk happens to be free
     assert reserved() <= 10 * MIB or not SELECTIVE  # with two that a self-test left
     torch.cuda.empty_cache()
     assert physical() <= 64 * MIB
@@ -537,7 +537,7 @@ def test_room_is_given_to_one() -> None:
 @on_torch()
 def test_room_that_went_to_the_driver() -> None:
     with goflat.collect():
-        a, b = mib(12), mib(12)
+        a, b = mib(12), mib(60)  # more than is mapped at a time
     room = room_of(a)
     del b
     torch.cuda.empty_cache()
@@ -650,6 +650,7 @@ def test_driver_failures() -> None:
     with goflat.collect():
         mib(1)
     check_nothing_left()
+    core().bridge_CollectTrim(0)  # the addresses, too
     driver().fakecuda_fail(b"cuMemAddressReserve", 1, 999)
     with pytest.raises(goflat.DeviceError, match="cuMemAddressReserve"), goflat.collect():
         raise AssertionError
