@@ -49,7 +49,7 @@ def collect(device: Any = None) -> AbstractContextManager[None]:
     Contexts may be nested; the innermost one collects. While a graph is being captured the context
     does nothing: memory then belongs to the graph.
 
-    Memory is mapped ahead, up to 64 MiB at a time, and kept for the next context. It goes back to
+    Memory is mapped ahead, up to 96 MiB at a time, and kept for the next context. It goes back to
     the driver on ``torch.cuda.empty_cache()`` and before torch reports that it is out of memory.
     While a context is open, torch before 2.14 does not give back what it caches elsewhere on the
     device. Where memory was short lately, and the first time, the context does so as it opens.
