@@ -9,6 +9,7 @@ from ._cast import cast
 from ._errors import Error, of_cat
 from ._features import read, read_tensors
 from ._flat import unflatten as _unflatten
+from ._plan import copy_plan, describe_cast
 
 if TYPE_CHECKING:
     from collections import OrderedDict
@@ -127,7 +128,10 @@ def flatten(
         return _trace(features, dim, out, dtype, packed)
     if dtype is not None:
         return _cast_and_flatten(features, out, dim, dtype, packed)
-    return _engine(features, out, dim, packed)
+    flat = _engine(features, out, dim, packed)
+    if out is not None:
+        flat._made = "given"
+    return flat
 
 
 def cat(tensors: Sequence[A], dim: int = 0, *, out: A | None = None, dtype: Any = None) -> A:
@@ -217,7 +221,14 @@ def unflatten(flat: Sequence[A], layout: Layout) -> OrderedDict[Any, list[A]]:
 def _cast_and_flatten(features: Any, out: Any, dim: int, dtype: Any, packed: bool) -> Flat[Any]:
     if _tracing.by_anyone():
         return _trace(features, dim, out, dtype, packed)
-    return _engine(cast(read(features), dtype), out, dim, packed)
+    table = read(features)
+    flat = _engine(cast(table, dtype), out, dim, packed)
+    if out is not None:
+        flat._made = "given"
+    elif table.grid:
+        layout, converted = describe_cast(table, dim, dtype)
+        flat._plan = copy_plan(layout, dtype, converted)
+    return flat
 
 
 def _cat(tensors: Any, dim: int, out: Any, dtype: Any) -> Any:

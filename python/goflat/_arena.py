@@ -127,7 +127,9 @@ class Arena(Mapping[Any, Slots]):
         shapes = [slot.shape for slot in self._each]
         if shapes != self._shapes:
             raise self._resized(shapes)
-        return make_flat(self._outs, self._layout)
+        flat = make_flat(self._outs, self._layout)
+        flat._made = "arena"
+        return flat
 
     def put(self, key: Any, batch: int, array: Any) -> None:
         """Copy an array into a slot.

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 
 
+_NAMED = 16  # most holders that `plan` names: each takes a look at all objects of the process
+
+
 @overload
 def flatten_(
     features: Mapping[Any, Sequence[A]], *, max_growth: int | None = ..., wait: Sequence[Any] = ...
@@ -168,7 +171,7 @@ def plan_of(features: Any) -> Plan:
     containers = Containers(features)
     job = _job(containers)
     try:
-        job.name_holders(len(containers.table.grid))
+        job.name_holders(_NAMED)
         return job.plan()
     finally:
         job.end()

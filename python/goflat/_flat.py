@@ -41,11 +41,12 @@ class Flat(list[A]):
     (torch.Size([3, 4]), (1,))
     """
 
-    __slots__ = ("_buffer", "_layout", "_plan")
+    __slots__ = ("_buffer", "_layout", "_made", "_plan")
 
     _layout: Layout | tuple[Any, ...]  # a tuple: what the native engine says, see from_native
     _buffer: A | None
     _plan: Plan
+    _made: str  # "given" where the outputs were the caller's, "arena"; unset for new ones
 
     @property
     def layout(self) -> Layout:
@@ -64,9 +65,11 @@ class Flat(list[A]):
         """What it cost to make this: see `goflat.plan`. It holds no reference to an entry."""
         plan = getattr(self, "_plan", None)
         if plan is None:
-            from ._plan import copy_plan
+            from ._plan import copy_plan, given_plan
 
-            plan = self._plan = copy_plan(self.layout)
+            made = getattr(self, "_made", "")
+            plan = given_plan(self.layout, made) if made else copy_plan(self.layout)
+            self._plan = plan
         return plan
 
     def unflatten(self) -> OrderedDict[Any, list[A]]:
@@ -139,7 +142,9 @@ class Flat(list[A]):
 
     def __copy__(self) -> Flat[A]:
         """Copy the list; the arrays are shared, as in any shallow copy."""
-        return make(self, self._layout, self.buffer)
+        copied = make(self, self._layout, self.buffer)
+        copied._plan = self.plan
+        return copied
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by content. `torch.save` keeps arrays that share a buffer sharing it."""

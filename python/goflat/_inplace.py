@@ -137,6 +137,7 @@ class InPlace(Job):
             in_place=in_place,
             moved_rows=total["moved_rows"],
             reasons=dict(self.reasons),
+            given_up=frozenset(e for part in self._parts for e in part.given_up()),
             lines=tuple(line for part in self._parts for line in part.lines()),
         )
 
@@ -287,23 +288,29 @@ class _Part:
         for step in self.report["steps"]:
             if step["kind"] == "alloc" and self._rows(step["batch"]):
                 bytes_ = self._rows(step["batch"]) * row
-                lines.append(f"spill: batch {self.batches[step['batch']]}, {size(bytes_)}")
-                lines[-1] += self._cure()
+                b = self.batches[step["batch"]]
+                lines.append(f"spill: batch {b}, {size(bytes_)}{self._cure(b)}")
             elif step["kind"] == "scratch":
                 lines.append(f"scratch: {size(self.report['scratch'])}")
             elif step["kind"] == "free" and step["entries"]:
                 lines.append(f"then {len(step['entries'])} entries are given up")
         return lines
 
+    def given_up(self) -> list[int]:
+        """Return the entries that are given up during the steps, by their number in the job."""
+        freed = [e for step in self.report["steps"] for e in step["entries"]]
+        return [self._entries[e] for e in freed]
+
     def _rows(self, position: int) -> int:
         rows: int = self.report["outs"][position]["rows"]
         return rows
 
-    def _cure(self) -> str:
-        """Say why outputs do not fit, and what would help."""
+    def _cure(self, batch: int) -> str:
+        """Say why the output of a batch does not fit, and what would help."""
         if not may_adopt():
             return ": GOFLAT_INPLACE=0 forbids writing over entries"
-        if any(e in self._job.reasons for e in self._entries):
+        batches = self._job.layout.batches
+        if any(e % batches == batch for e in self._job.reasons):
             return ": entries that are copied leave too little room"
         where = f"entries lie in {self.report['ranges']} "
         if self._device.type != "cuda":

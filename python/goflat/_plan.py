@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 Bytes = int | tuple[int, int]
 
+_LINES = 20  # of copied entries that the text of a plan lists
+
 
 class Plan:
     """What a call of `flatten` or `flatten_` costs in memory, and why.
@@ -32,7 +34,8 @@ class Plan:
     layout : Layout
         Shapes, dtype and devices of the entries.
     strategy : str
-        ``"copy"``: new outputs, entries untouched. ``"inplace"``: all outputs lie in the entries'
+        ``"copy"``: new outputs or those of ``out=``, entries untouched. ``"arena"``: slots, which
+        producers wrote to. ``"inplace"``: all outputs lie in the entries'
         own memory. ``"mixed"``: some do. ``"stream"``: outputs are made one after the other, and
         the entries of each are given up after it.
     nbytes : int
@@ -49,6 +52,7 @@ class Plan:
 
     __slots__ = (
         "_call",
+        "_given_up",
         "_lines",
         "_reasons",
         "growth",
@@ -73,6 +77,7 @@ class Plan:
         in_place: int = 0,
         moved_rows: int | None = None,
         reasons: dict[int, str] | None = None,
+        given_up: frozenset[int] = frozenset(),
         lines: tuple[str, ...] = (),
         call: dict[str, Any] | None = None,
     ) -> None:
@@ -86,6 +91,7 @@ class Plan:
         self.in_place = in_place
         self.moved_rows = total_rows(layout) if moved_rows is None else moved_rows
         self._reasons = reasons or {}
+        self._given_up = given_up
         self._lines = lines
         self._call = call or {}
 
@@ -123,9 +129,11 @@ class Plan:
         e = self.layout.keys.index(key) * self.layout.batches + b
         if self.strategy == "copy":
             return "copied: flatten leaves its entries as they are"
+        if self.strategy == "arena":
+            return "in its slot: written there by its producer"
         if e in self._reasons:
             return f"copied: {self._reasons[e]}"
-        if self.strategy == "stream":
+        if self.strategy == "stream" or e in self._given_up:
             return "given up after its output is made: nobody else refers to it"
         return "adopted: nobody else refers to it"
 
@@ -193,7 +201,7 @@ class Plan:
         call = self._call
         if not call.get("inplace"):
             table: Any = read(features)
-            self._match(_layout_of(table, call.get("dim", 0), call.get("dtype"))[0])
+            self._match(describe_cast(table, call.get("dim", 0), call.get("dtype"))[0])
             options = {name: call[name] for name in ("dim", "dtype", "packed") if name in call}
             return _api.flatten(table, out=out, **options)
         if out is not None:
@@ -202,7 +210,7 @@ class Plan:
             )
         worst = self.growth[1] if isinstance(self.growth, tuple) else self.growth
         limit = call.get("max_growth")
-        self._match(_layout_of(features, 0, None)[0])
+        self._match(describe_cast(features, 0, None)[0])
         return _consume.flatten_(features, max_growth=worst if limit is None else limit)
 
     def _match(self, layout: Layout) -> None:
@@ -226,9 +234,12 @@ class Plan:
 
     def _details(self) -> list[str]:
         lines = list(self._lines)
-        for e, why in sorted(self._reasons.items()):
+        copied = sorted(self._reasons.items())
+        for e, why in copied[:_LINES]:
             key, batch = self._place(e)
             lines.append(f"copied: key {key!r}, batch {batch}: {why}")
+        if len(copied) > _LINES:
+            lines.append(f"copied: {len(copied) - _LINES} more; see why() and to_dict()")
         return lines
 
 
@@ -281,19 +292,15 @@ def plan(
     if inplace:
         made = _plan_consuming(features, dim, dtype, packed)
     else:
-        made = _plan_copy(features, dim, dtype)
+        layout, cast = describe_cast(features, dim, dtype)
+        made = copy_plan(layout, dtype, cast)
     made._call = call
     check_limit(made, max_growth)
     return made
 
 
-def _plan_copy(features: Any, dim: int, dtype: Any) -> Plan:
-    layout, cast = _layout_of(features, dim, dtype)
-    return copy_plan(layout, dtype, cast)
-
-
-def _layout_of(features: Any, dim: int, dtype: Any) -> tuple[Layout, int]:
-    """Return the layout, and the bytes that converting entries takes."""
+def describe_cast(features: Any, dim: int, dtype: Any) -> tuple[Layout, int]:
+    """Return the layout, and the bytes that converting entries to `dtype` takes."""
     if isinstance(features, Layout):
         return features, 0
     table = read(features)
@@ -316,6 +323,13 @@ class _Meant:
         self.shape = entry.shape
         self.dtype = dtype
         self.device = getattr(entry, "device", "cpu")
+
+
+def given_plan(layout: Layout, made: str) -> Plan:
+    """Return the plan of a result that was there before: ``out=``, or an ``"arena"``."""
+    if made == "arena":
+        return Plan(layout, made, 0, reserved_growth=0, in_place=layout.batches, moved_rows=0)
+    return Plan(layout, "copy", 0, reserved_growth=0)
 
 
 def copy_plan(layout: Layout, dtype: Any = None, cast: int = 0) -> Plan:
@@ -352,8 +366,8 @@ def check_limit(made: Plan, max_growth: int | None) -> None:
         return
     least = made.growth[0] if isinstance(made.growth, tuple) else made.growth
     if least > max_growth:
-        want = f"at most {max_growth} bytes (max_growth)"
-        raise make("LIMIT", None, None, f"a growth of {least} bytes\n{made}", want)
+        want = f"at most {max_growth} bytes (max_growth)\n{made}"
+        raise make("LIMIT", None, None, f"a growth of {least} bytes", want)
 
 
 def whole(max_growth: Any) -> int | None:
