@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from . import _native, _tracing
@@ -9,7 +10,7 @@ from ._cast import cast
 from ._errors import Error, of_cat
 from ._features import read, read_tensors
 from ._flat import unflatten as _unflatten
-from ._plan import copy_plan, describe_cast
+from ._plan import copy_plan, itemsize
 
 if TYPE_CHECKING:
     from collections import OrderedDict
@@ -222,12 +223,15 @@ def _cast_and_flatten(features: Any, out: Any, dim: int, dtype: Any, packed: boo
     if _tracing.by_anyone():
         return _trace(features, dim, out, dtype, packed)
     table = read(features)
-    flat = _engine(cast(table, dtype), out, dim, packed)
+    converted = cast(table, dtype)
+    flat = _engine(converted, out, dim, packed)
     if out is not None:
         flat._made = "given"
-    elif table.grid:
-        layout, converted = describe_cast(table, dim, dtype)
-        flat._plan = copy_plan(layout, dtype, converted)
+    else:
+        new = (e for e, old in zip(converted.grid, table.grid, strict=True) if e is not old)
+        flat._plan = copy_plan(
+            flat.layout, cast=sum(prod(e.shape) * itemsize(e.dtype) for e in new)
+        )
     return flat
 
 

@@ -414,7 +414,14 @@ def total_rows(layout: Layout) -> int:
 
 def itemsize(dtype: Any) -> int:
     """Return the bytes of an element; 0 where there is none to have a dtype."""
-    return 0 if dtype is None else int(dtype.itemsize)
+    if dtype is None:
+        return 0
+    size = getattr(dtype, "itemsize", None)
+    if not isinstance(size, int):  # what NumPy takes for a dtype: a class, a name
+        import numpy as np
+
+        size = np.dtype(dtype).itemsize
+    return size
 
 
 def size(count: int) -> str:
