@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import sys
 import warnings
-from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from . import _tracing, _verify
@@ -23,7 +22,7 @@ from ._features import read_tensors
 from ._flat import make as make_flat
 from ._kinds import arrays_of, kind_of, refuse
 from ._layout import describe, offsets
-from ._plan import Plan, check_limit, copy_plan, itemsize, reserved_bound, size, whole
+from ._plan import Plan, check_limit, copy_plan, reserved_bound, row_bytes, size, whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -357,11 +356,6 @@ def _held(grid: list[Any], held: Mapping[int, str]) -> list[int]:
 def references(grid: list[Any]) -> list[int]:
     """Return how many references there are to each of `grid`, seen from here."""
     return [sys.getrefcount(entry) for entry in grid]
-
-
-def row_bytes(layout: Layout) -> int:
-    """Return the bytes of a row."""
-    return prod(layout.row_shape) * itemsize(layout.dtype)
 
 
 def wait_for(layout: Layout, streams: Sequence[Any]) -> None:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from . import _native, _ownership, _records, _tracing
-from ._consume import Copy, Job, references, row_bytes, unfinished, wait_for
+from ._consume import Copy, Job, references, unfinished, wait_for
 from ._errors import from_native, make, of_memory
 from ._flat import make as make_flat
 from ._layout import shape_of
-from ._plan import Plan, may_adopt, size
+from ._plan import Plan, may_adopt, row_bytes, size
 from ._streams import under
 
 if TYPE_CHECKING:

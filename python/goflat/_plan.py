@@ -404,7 +404,12 @@ def reserved_bound(blocks: list[int]) -> int:
 
 def nbytes(layout: Layout) -> int:
     """Return the bytes of all entries."""
-    return total_rows(layout) * prod(layout.row_shape) * itemsize(layout.dtype)
+    return total_rows(layout) * row_bytes(layout)
+
+
+def row_bytes(layout: Layout) -> int:
+    """Return the bytes of a row."""
+    return prod(layout.row_shape) * itemsize(layout.dtype)
 
 
 def total_rows(layout: Layout) -> int:
