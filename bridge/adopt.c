@@ -41,19 +41,9 @@ static int describe(making *m) {
   return measure(m);
 }
 
-static PyObject *shape_tuple(int32_t ndim, const int64_t *shape) {
-  PyObject *tuple = PyTuple_New(ndim);
-  for (int i = 0; tuple != NULL && i < ndim; i++) {
-    PyObject *extent = PyLong_FromLongLong(shape[i]);
-    if (extent == NULL) Py_CLEAR(tuple);
-    else PyTuple_SET_ITEM(tuple, i, extent);
-  }
-  return tuple;
-}
-
 // A tensor of like's dtype over the storage of source, made by Python.
 static PyObject *ask_over(const making *m, PyObject *source, uint64_t offset) {
-  PyObject *shape = shape_tuple(m->ask->ndim, m->ask->shape), *out = NULL;
+  PyObject *shape = gf_shape_tuple(m->ask->ndim, m->ask->shape), *out = NULL;
   if (shape != NULL)
     out = PyObject_CallFunction(gf_own_hooks.over, "OOKO", m->ask->like, source, (unsigned long long)offset, shape);
   Py_XDECREF(shape);

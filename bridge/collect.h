@@ -28,6 +28,7 @@ typedef struct {
 extern gf_hooks_t gf_hooks;
 
 int gf_collect(gf_job *job);  // walk.c
+PyObject *gf_shape_tuple(int32_t ndim, const int64_t *shape);  // outputs.c: a new reference
 int gf_publish(gf_job *job, int32_t row_dims, const int64_t *row_shape);  // outputs.c: hands outputs and layout to the result list
 
 // gf_job memory (job.c)
@@ -73,6 +74,7 @@ int gf_quick_tensor(const gf_quick *q, gf_dl_tensor *t);        // 1 if DLPack's
 void gf_quick_note(const gf_quick *q, const gf_dl_tensor *t);  // learns them from the same tensor read both ways
 int gf_quick_watched(void);                                    // 1 yes, 0 no, -1 unknown
 PyObject *gf_quick_make(const gf_quick *like, int64_t ndim, const int64_t *shape);     // NULL: use torch.empty
+void *gf_symbol(const char *library, const char *name);  // of a library that torch has loaded; NULL: not there
 int gf_learn_shims(PyObject *tensors);  // 0: none work here, 1: reading works, 2: making too
 
 #endif

@@ -5,7 +5,6 @@
 // functions are in every torch since 2.6, the exchange API since 2.10.
 #include "handle.h"
 
-#include <dlfcn.h>
 
 enum { MAX_DTYPES = 128 };
 
@@ -43,18 +42,11 @@ static const struct {
     {"aoti_torch_delete_tensor_object", &torch.free},
 };
 
-static void *symbol(const char *library, const char *name) {
-  void *lib = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);  // only what torch itself has loaded
-  void *found = lib == NULL ? NULL : dlsym(lib, name);
-  if (lib != NULL) dlclose(lib);
-  return found;
-}
-
 static int find_all(void) {
   for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
-    if ((*(void **)needed[i].slot = symbol("libtorch_cpu.so", needed[i].name)) == NULL) return 0;
-  torch.to_object = (int (*)(gf_handle, void *, void **))symbol("libtorch_cpu.so", "torch_tensor_to_pyobject");
-  torch.wrap = (PyObject * (*)(const void *)) symbol("libtorch_python.so", "_Z16THPVariable_WrapRKN2at10TensorBaseE");
+    if ((*(void **)needed[i].slot = gf_symbol("libtorch_cpu.so", needed[i].name)) == NULL) return 0;
+  torch.to_object = (int (*)(gf_handle, void *, void **))gf_symbol("libtorch_cpu.so", "torch_tensor_to_pyobject");
+  torch.wrap = (PyObject * (*)(const void *)) gf_symbol("libtorch_python.so", "_Z16THPVariable_WrapRKN2at10TensorBaseE");
   return torch.to_object != NULL || torch.wrap != NULL;
 }
 

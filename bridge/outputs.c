@@ -17,7 +17,7 @@ static int intern_names(void) {
   return names_dtype_device == NULL ? -1 : 0;
 }
 
-static PyObject *shape_tuple(int32_t ndim, const int64_t *shape) {
+PyObject *gf_shape_tuple(int32_t ndim, const int64_t *shape) {
   PyObject *tuple = PyTuple_New(ndim);
   for (int i = 0; tuple != NULL && i < ndim; i++) {
     PyObject *extent = PyLong_FromLongLong(shape[i]);
@@ -48,7 +48,7 @@ static PyObject *make_torch(gf_job *job, int64_t batch, int32_t ndim, const int6
   if (gf_quick_read((PyObject *)job->objects[batch], &like)) out = gf_quick_make(&like, ndim, shape);
   if (out != NULL) return out;
   PyErr_Clear();
-  PyObject *tuple = shape_tuple(ndim, shape);
+  PyObject *tuple = gf_shape_tuple(ndim, shape);
   if (tuple == NULL) return NULL;
   out = empty_torch(job, batch, tuple);
   Py_DECREF(tuple);
@@ -65,7 +65,7 @@ static PyObject *numpy_dtype(gf_dl_dtype d) {
 static PyObject *make_numpy(gf_job *job, int64_t batch, int32_t ndim, const int64_t *shape) {
   if (gf_hooks.np_empty == NULL) return NULL;
   PyObject *dtype = job->kind == GF_KIND_NUMPY ? attribute(job, batch, name_dtype) : numpy_dtype(job->arrays[0].dtype);
-  PyObject *tuple = dtype == NULL ? NULL : shape_tuple(ndim, shape), *out = NULL;
+  PyObject *tuple = dtype == NULL ? NULL : gf_shape_tuple(ndim, shape), *out = NULL;
   if (tuple != NULL) {
     PyObject *args[] = {tuple, dtype};
     out = PyObject_Vectorcall(gf_hooks.np_empty, args, 2, NULL);
@@ -76,7 +76,7 @@ static PyObject *make_numpy(gf_job *job, int64_t batch, int32_t ndim, const int6
 }
 
 static PyObject *make_cupy(gf_job *job, int64_t batch, int32_t ndim, const int64_t *shape) {
-  PyObject *tuple = shape_tuple(ndim, shape);
+  PyObject *tuple = gf_shape_tuple(ndim, shape);
   if (tuple == NULL) return NULL;
   PyObject *out = PyObject_CallFunctionObjArgs(gf_hooks.cupy_empty, (PyObject *)job->objects[batch], tuple, NULL);
   Py_DECREF(tuple);
@@ -265,7 +265,7 @@ static PyObject *layout_of(gf_job *job, int32_t row_dims, const int64_t *row_sha
       Py_NewRef(job->names == NULL ? Py_None : (PyObject *)job->names),
       PyBytes_FromStringAndSize((const char *)job->rows, job->entries * (Py_ssize_t)sizeof *job->rows),
       PyLong_FromLongLong(job->dim),
-      shape_tuple(row_dims, row_shape),
+      gf_shape_tuple(row_dims, row_shape),
       dtype_of(job),
       devices_of(job),
   };

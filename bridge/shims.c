@@ -38,7 +38,7 @@ static const struct {
 };
 static int can_read, can_make;
 
-static void *symbol(const char *library, const char *name) {
+void *gf_symbol(const char *library, const char *name) {
   void *lib = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);  // only what torch itself has loaded
   void *found = lib == NULL ? NULL : dlsym(lib, name);
   if (lib != NULL) dlclose(lib);
@@ -47,14 +47,14 @@ static void *symbol(const char *library, const char *name) {
 
 static int find_all(void) {
   for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
-    void *found = symbol("libtorch_cpu.so", needed[i].name);
+    void *found = gf_symbol("libtorch_cpu.so", needed[i].name);
     if (found == NULL) return 0;
     *(void **)needed[i].slot = found;
   }
-  torch.to_object = (int (*)(handle, void *, void **))symbol("libtorch_cpu.so", "torch_tensor_to_pyobject");
-  torch.wrap = (PyObject * (*)(const void *)) symbol("libtorch_python.so", "_Z16THPVariable_WrapRKN2at10TensorBaseE");
-  torch.modes = (int64_t (*)(void))symbol("libc10.so", "_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv");
-  torch.tracing = (void *const *(*)(void))symbol("libtorch_cpu.so", "_ZN5torch3jit6tracer15getTracingStateEv");
+  torch.to_object = (int (*)(handle, void *, void **))gf_symbol("libtorch_cpu.so", "torch_tensor_to_pyobject");
+  torch.wrap = (PyObject * (*)(const void *)) gf_symbol("libtorch_python.so", "_Z16THPVariable_WrapRKN2at10TensorBaseE");
+  torch.modes = (int64_t (*)(void))gf_symbol("libc10.so", "_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv");
+  torch.tracing = (void *const *(*)(void))gf_symbol("libtorch_cpu.so", "_ZN5torch3jit6tracer15getTracingStateEv");
   return 1;
 }
 

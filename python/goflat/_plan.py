@@ -353,7 +353,7 @@ def _plan_consuming(features: Any, dim: int, dtype: Any, packed: bool) -> Plan:
 
 def bounds(layout: Layout) -> Plan:
     """Return best and worst of a consuming call, of which only the layout is known."""
-    row = prod(layout.row_shape) * itemsize(layout.dtype)
+    row = row_bytes(layout)
     outputs = [offsets(layout, b)[-1] * row for b in range(layout.batches)]
     worst = sum(outputs)
     reserved = (0, reserved_bound(outputs))
