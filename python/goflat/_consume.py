@@ -23,6 +23,7 @@ from ._flat import make as make_flat
 from ._kinds import arrays_of, kind_of, refuse
 from ._layout import describe, offsets
 from ._plan import Plan, check_limit, copy_plan, reserved_bound, row_bytes, size, whole
+from ._streams import streams_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -179,7 +180,7 @@ def plan_of(features: Any) -> Plan:
 
 def _consume(containers: Containers, max_growth: int | None, wait: Sequence[Any]) -> Flat[Any]:
     try:
-        return _run(containers, whole(max_growth), wait)
+        return _run(containers, whole(max_growth), streams_of(wait))
     except BaseException as error:
         containers.give_back()
         # Frames of the traceback refer to entries, which a second try would find held.
@@ -193,7 +194,7 @@ def _run(containers: Containers, max_growth: int | None, wait: Sequence[Any]) ->
     job = _job(containers)
     try:
         _agree(job, max_growth)
-        check = _verify.before(containers, job.layout, job.reasons) if _verify.wanted() else None
+        check = _verify.before(containers, job.reasons) if _verify.wanted() else None
         containers.take()
         flat = job.run(wait)
     finally:
@@ -224,18 +225,23 @@ def _job(containers: Containers) -> Job:
     if not table.grid:
         return Nothing(containers, describe(table, 0))
     is_torch = kind_of(type(table.grid[0])) == "torch"
+    why = _ARRAYS
     if is_torch:
         from . import _inplace
 
         job = _inplace.job_of(containers)
-        if job is not None:
+        if isinstance(job, Job):
             return job
+        why = job
     arrays = arrays_of(table)
     grid = arrays.load(table.grid, table.place)
     refuse(arrays, grid, table.place)
     if is_torch:
-        _inplace.refuse_unsurveyed(grid, table.place)
-    return Stream(containers, describe(table._replace(grid=grid), 0))
+        _inplace.refuse_unsurveyed(grid, containers)
+    return Stream(containers, describe(table._replace(grid=grid), 0), why)
+
+
+_ARRAYS = "only torch tells who uses the memory of an array; pass tensors, or write to an Arena"
 
 
 class Job:
@@ -280,8 +286,9 @@ class Stream(Job):
 
     strategy = "stream"
 
-    def __init__(self, containers: Containers, layout: Layout) -> None:
+    def __init__(self, containers: Containers, layout: Layout, why: str) -> None:
         super().__init__(containers, layout)
+        self._lines = (f"{self.strategy}: {why}",)
         held = _held(containers.table.grid, containers.held)
         self.reasons = {e: containers.held.get(e, "somebody else refers to it") for e in held}
 
@@ -300,6 +307,8 @@ class Stream(Job):
             growth,
             reserved_growth=reserved_bound(outputs),
             reasons=self.reasons,
+            lines=self._lines,
+            one_key=self.containers.one_key,
         )
 
     def _given_back(self, b: int) -> list[int]:
@@ -335,7 +344,7 @@ class Copy(Stream):
 
     def plan(self) -> Plan:
         """Plan new outputs; entries are given up after all of them."""
-        return copy_plan(self.layout)
+        return copy_plan(self.layout, lines=self._lines)
 
     def run(self, wait: Sequence[Any]) -> Flat[Any]:
         """Flatten all batches."""

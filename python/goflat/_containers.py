@@ -68,6 +68,11 @@ class Containers:
         if reason is not None:
             self.held.update(dict.fromkeys(entries, reason))
 
+    def name(self, e: int) -> str:
+        """Say which entry e is, as a reader would."""
+        key, batch = self.table.place(e)
+        return f"tensor {key}" if self.one_key else f"key {key!r}, batch {batch}"
+
     def own(self) -> list[Any]:
         """Return the containers themselves, which are no holders."""
         return [self._features, *self._inner]

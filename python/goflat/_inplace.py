@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ._containers import Containers
     from ._errors import Error
     from ._flat import Flat
-    from ._kinds import Place
     from ._layout import Layout
     from ._records import Records
 
@@ -35,11 +34,14 @@ _UINT = 1  # DLPack's code; what elements mean does not matter to moving them
 _CPU, _CUDA = 1, 2
 _SCRATCH_BASE = -2
 
-_REFUSED = {  # got, want
-    _ownership.LEAF: ("a leaf that requires grad", "a tensor that may be consumed"),
-    _ownership.TWICE: ("a tensor that is an entry already", "each tensor once"),
+_REFUSED = {_ownership.LEAF, _ownership.TWICE}
+_BEYOND = {  # reasons why the extension leaves a job to `flatten`, and what helps
+    _ownership.NOT_PLAIN: "is more than a plain tensor; plain ones may be written over",
+    _ownership.MODE: "is watched by a dispatch mode or tracer; call outside of it",
+    _ownership.NOT_TORCH: "is no tensor; tensors may be written over",
+    _ownership.UNKNOWN: "is used by nobody knows whom: this torch does not tell",
 }
-_BEYOND = {_ownership.NOT_PLAIN, _ownership.MODE, _ownership.NOT_TORCH, _ownership.UNKNOWN}
+_GRAD = "requires grad; under torch.no_grad(), or detached where it is made, it may be written over"
 _WHY = {
     _ownership.STRIDED: "its elements do not lie in row-major order",
     _ownership.FOREIGN: "its memory is not torch's own",
@@ -51,23 +53,23 @@ _WHY = {
 }
 
 
-def job_of(containers: Containers) -> Job | None:
-    """Return how to consume these tensors in place; None where `flatten` has to be asked."""
-    if _native._core is None or _tracing.by_anyone():
-        return None
-    records = _records.survey(containers.table.grid, 1)
+def job_of(containers: Containers) -> Job | str:
+    """Return how to consume these tensors in place; or why `flatten` has to be asked."""
+    if _native._core is None:
+        return f"goflat runs in pure Python: {_native.reason}"
+    records = None if _tracing.by_anyone() else _records.survey(containers.table.grid, 1)
     if records is None:
-        return None
+        return "a tracer or dispatch mode watches; call outside of it"
     facts = records.facts()
     if any(reason in _REFUSED for reason, _ in facts):
         _refuse(records, containers)
     if not all(_is_plannable(*fact) for fact in facts):
-        return None
+        return _unplannable(records, containers)
     described = _native.layout(containers.plain(), containers.one_key)
     if described is None:
-        return None
+        return "entries have a form that only torch.cat joins"
     if _capturing(described.layout):
-        return Copy(containers, described.layout)
+        return Copy(containers, described.layout, "a CUDA graph is captured; consume outside of it")
     return InPlace(containers, described.layout, records)
 
 
@@ -78,20 +80,34 @@ def _capturing(layout: Layout) -> bool:
 
 def _refuse(records: Records, containers: Containers) -> None:
     """Raise for the first entry that may not be consumed whoever holds it."""
+    grid, known = containers.table.grid, dict[int, int]()
     for e in range(len(records)):
-        if records.reason(e) in _REFUSED:
-            raise make("OWNER", *containers.table.place(e), *_REFUSED[records.reason(e)])
+        first = known.setdefault(id(grid[e]), e)
+        if first != e:
+            raise _twice(containers, first, e)
+        if records.reason(e) == _ownership.LEAF:
+            raise _leaf(containers, e)
 
 
-def refuse_unsurveyed(grid: list[Tensor], place: Place) -> None:
+def refuse_unsurveyed(grid: list[Tensor], containers: Containers) -> None:
     """Raise as `_refuse` does for what the survey does not judge: parameters, subclasses, all."""
-    known: set[int] = set()
+    known: dict[int, int] = {}
     for e, entry in enumerate(grid):
-        twice = id(entry) in known
-        if twice or (entry.is_leaf and entry.requires_grad):
-            reason = _ownership.TWICE if twice else _ownership.LEAF
-            raise make("OWNER", *place(e), *_REFUSED[reason])
-        known.add(id(entry))
+        first = known.setdefault(id(entry), e)
+        if first != e:
+            raise _twice(containers, first, e)
+        if entry.is_leaf and entry.requires_grad:
+            raise _leaf(containers, e)
+
+
+def _leaf(containers: Containers, e: int) -> Error:
+    want = "a tensor that may be consumed: detached, or of no parameter"
+    return make("OWNER", *containers.table.place(e), "a leaf that requires grad", want)
+
+
+def _twice(containers: Containers, first: int, e: int) -> Error:
+    got = f"the tensor that {containers.name(first)} is already"
+    return make("OWNER", *containers.table.place(e), got, "each tensor once")
 
 
 def _is_plannable(reason: int, flags: int) -> bool:
@@ -99,6 +115,15 @@ def _is_plannable(reason: int, flags: int) -> bool:
     if flags & _ownership.IS_GRAD and torch.is_grad_enabled():
         return False
     return reason not in _BEYOND
+
+
+def _unplannable(records: Records, containers: Containers) -> str:
+    """Name the first entry that the extension cannot plan, and say why and what helps."""
+    for e in range(len(records)):
+        reason, flags = records.reason(e), records.flags(e)
+        if not _is_plannable(reason, flags):
+            return f"{containers.name(e)} {_BEYOND.get(reason, _GRAD)}"
+    raise AssertionError("every entry can be planned")
 
 
 class InPlace(Job):
@@ -139,6 +164,7 @@ class InPlace(Job):
             reasons=dict(self.reasons),
             given_up=frozenset(e for part in self._parts for e in part.given_up()),
             lines=tuple(line for part in self._parts for line in part.lines()),
+            one_key=self.containers.one_key,
         )
 
     def name_holders(self, most: int) -> None:
@@ -235,6 +261,8 @@ class _Part:
         self._handle = self._begin()
         try:
             self.report = json.loads(_core().bridge_InPlaceReport(self._handle))
+            if device.type != "cuda":
+                self.report["tables"] = 0  # which are bytes of a device
         except BaseException:
             self.end()
             raise
@@ -289,7 +317,8 @@ class _Part:
             if step["kind"] == "alloc" and self._rows(step["batch"]):
                 bytes_ = self._rows(step["batch"]) * row
                 b = self.batches[step["batch"]]
-                lines.append(f"spill: batch {b}, {size(bytes_)}{self._cure(b)}")
+                which = "the output" if self._job.containers.one_key else f"batch {b}"
+                lines.append(f"spill: {which}, {size(bytes_)}{self._cure(b)}")
             elif step["kind"] == "scratch":
                 lines.append(f"scratch: {size(self.report['scratch'])}")
             elif step["kind"] == "free" and step["entries"]:

@@ -12,13 +12,13 @@ from ._errors import make, type_name
 from ._features import read
 from ._kinds import arrays_of, refuse
 from ._layout import Layout, describe, offsets
+from ._plan_text import details, headline, no_batch, no_key
+from ._plan_text import size as size
 
 if TYPE_CHECKING:
     from ._flat import Flat
 
 Bytes = int | tuple[int, int]
-
-_LINES = 20  # of copied entries that the text of a plan lists
 
 
 class Plan:
@@ -54,6 +54,7 @@ class Plan:
         "_call",
         "_given_up",
         "_lines",
+        "_one_key",
         "_reasons",
         "growth",
         "in_place",
@@ -79,6 +80,7 @@ class Plan:
         reasons: dict[int, str] | None = None,
         given_up: frozenset[int] = frozenset(),
         lines: tuple[str, ...] = (),
+        one_key: bool = False,
         call: dict[str, Any] | None = None,
     ) -> None:
         self.layout = layout
@@ -93,6 +95,7 @@ class Plan:
         self._reasons = reasons or {}
         self._given_up = given_up
         self._lines = lines
+        self._one_key = one_key  # of cat_: texts count tensors
         self._call = call or {}
 
     def why(self, key: Any, batch: int) -> str:
@@ -123,10 +126,7 @@ class Plan:
         >>> goflat.plan({"a": [kept]}, inplace=True).why("a", 0)  # doctest: +ELLIPSIS
         "copied: ..."
         """
-        if key not in self.layout.keys:
-            raise KeyError(key)
-        b = range(self.layout.batches)[batch]
-        e = self.layout.keys.index(key) * self.layout.batches + b
+        e = self._entry(key, index(batch))
         if self.strategy == "copy":
             return "copied: flatten leaves its entries as they are"
         if self.strategy == "arena":
@@ -168,11 +168,12 @@ class Plan:
 
     def __str__(self) -> str:
         """Say it as a table: a headline, then a line for all that costs something."""
-        return "\n".join([self._headline(), *(f"  {line}" for line in self._details())])
+        lines = details(self.layout, self._lines, self._reasons, self._one_key)
+        return "\n".join([headline(self), *(f"  {line}" for line in lines)])
 
     def __repr__(self) -> str:
         """Say it in one line."""
-        return f"Plan({self._headline()})"
+        return f"Plan({headline(self)})"
 
     def __call__(self, features: Any, out: Any = None) -> Flat[Any]:
         """Check that the plan still holds for `features`, and run it.
@@ -217,30 +218,16 @@ class Plan:
         if layout != self.layout:
             raise make("SHAPE", None, None, repr(layout), repr(self.layout))
 
+    def _entry(self, key: Any, batch: int) -> int:
+        layout = self.layout
+        if key not in layout.keys:
+            raise no_key(layout, key)
+        if not -layout.batches <= batch < layout.batches:
+            raise no_batch(layout, batch)
+        return layout.keys.index(key) * layout.batches + batch % layout.batches
+
     def _place(self, e: int) -> tuple[Any, int]:
         return self.layout.keys[e // self.layout.batches], e % self.layout.batches
-
-    def _headline(self) -> str:
-        layout = self.layout
-        devices = ", ".join(map(str, dict.fromkeys(layout.devices))) or "no device"
-        count = len(layout.keys) * layout.batches
-        rows = total_rows(layout)
-        moved = f"{100 * self.moved_rows / rows:.0f} %" if rows else "none"
-        return (
-            f"{count} entries, {size(self.nbytes)} on {devices}: {self.strategy}, "
-            f"{self.in_place} of {layout.batches} outputs in place, growth {_range(self.growth)}, "
-            f"tables {size(self.tables)}, {moved} of the rows move"
-        )
-
-    def _details(self) -> list[str]:
-        lines = list(self._lines)
-        copied = sorted(self._reasons.items())
-        for e, why in copied[:_LINES]:
-            key, batch = self._place(e)
-            lines.append(f"copied: key {key!r}, batch {batch}: {why}")
-        if len(copied) > _LINES:
-            lines.append(f"copied: {len(copied) - _LINES} more; see why() and to_dict()")
-        return lines
 
 
 def plan(
@@ -332,13 +319,16 @@ def given_plan(layout: Layout, made: str) -> Plan:
     return Plan(layout, "copy", 0, reserved_growth=0)
 
 
-def copy_plan(layout: Layout, dtype: Any = None, cast: int = 0) -> Plan:
+def copy_plan(
+    layout: Layout, dtype: Any = None, cast: int = 0, lines: tuple[str, ...] = ()
+) -> Plan:
     """Return the plan of `flatten`: outputs are new, and nothing is given up."""
     item = itemsize(layout.dtype if dtype is None else dtype)
     row = prod(layout.row_shape) * item
     outputs = [offsets(layout, b)[-1] * row for b in range(layout.batches)]
     growth = sum(outputs) + cast
-    return Plan(layout, "copy", growth, reserved_growth=reserved_bound(outputs) + cast)
+    reserved = reserved_bound(outputs) + cast
+    return Plan(layout, "copy", growth, reserved_growth=reserved, lines=lines)
 
 
 def _plan_consuming(features: Any, dim: int, dtype: Any, packed: bool) -> Plan:
@@ -427,22 +417,6 @@ def itemsize(dtype: Any) -> int:
 
         size = np.dtype(dtype).itemsize
     return size
-
-
-def size(count: int) -> str:
-    """Write bytes for people: ``40.1 MB``."""
-    amount = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if amount < 1000 or unit == "GB":
-            break
-        amount /= 1000
-    return f"{count} B" if unit == "B" else f"{amount:.1f} {unit}"
-
-
-def _range(count: Bytes) -> str:
-    if isinstance(count, tuple):
-        return f"{size(count[0])} to {size(count[1])}"
-    return size(count)
 
 
 def _plus(count: Bytes, more: int) -> Bytes:

@@ -33,7 +33,8 @@ def record_stream(flat_or_tensor: Any, stream: Any) -> None:
     Raises
     ------
     DTypeError
-        For something that is no tensor: other libraries' memory pools know no such thing.
+        For something that is no tensor, since other libraries' memory pools know no such thing; and
+        for something that is no stream, on a CPU too.
 
     Notes
     -----
@@ -43,15 +44,36 @@ def record_stream(flat_or_tensor: Any, stream: Any) -> None:
     --------
     >>> import goflat, torch
     >>> flat = goflat.flatten({"a": [torch.ones(2, 3)]})
-    >>> goflat.record_stream(flat, None)  # on the CPU
+    >>> if torch.cuda.is_available():
+    ...     goflat.record_stream(flat, torch.cuda.current_stream())
     """
+    check_stream(stream)
     many = isinstance(flat_or_tensor, (list, tuple))
-    for tensor in _tensors(flat_or_tensor if many else (flat_or_tensor,)):
+    for tensor in list(_tensors(flat_or_tensor if many else (flat_or_tensor,))):
         for memory in under(tensor):
             memory.record_stream(stream)
         collected = sys.modules.get("goflat._collect")
         if collected is not None:  # free room under an output is nobody's tensor
             collected.use(tensor.data_ptr(), stream.cuda_stream)
+
+
+def check_stream(stream: Any) -> None:
+    """Raise for what is no stream of torch."""
+    torch = sys.modules.get("torch")  # without it there is none
+    if torch is None or not isinstance(stream, torch.cuda.Stream):
+        raise make("DTYPE", None, None, type_name(stream), "a torch.cuda.Stream")
+
+
+def streams_of(wait: Any) -> tuple[Any, ...]:
+    """Return the streams of a ``wait=``, each of which is one."""
+    try:
+        streams = tuple(wait)
+    except TypeError:
+        got, want = f"wait of type {type_name(wait)}", "a sequence of torch.cuda.Stream"
+        raise make("DTYPE", None, None, got, want) from None
+    for stream in streams:
+        check_stream(stream)
+    return streams
 
 
 def under(tensor: Tensor) -> list[Tensor]:

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
     from ._containers import Containers
     from ._flat import Flat
-    from ._layout import Layout
 
 
 def wanted() -> bool:
@@ -20,9 +19,7 @@ def wanted() -> bool:
     return os.environ.get("GOFLAT_VERIFY", "0") not in ("", "0")
 
 
-def before(
-    containers: Containers, layout: Layout, held: dict[int, str]
-) -> Callable[[Flat[Any]], None]:
+def before(containers: Containers, held: dict[int, str]) -> Callable[[Flat[Any]], None]:
     """Remember what the call must give and what it must not change; return the check for after.
 
     `held` are the entries that somebody else refers to.
@@ -32,6 +29,7 @@ def before(
     table = containers.table
     entries: Any = table._replace(grid=list(table.grid))
     want: list[Any] = flatten(entries)
+    names = {e: containers.name(e) for e in held}
     kept = {e: (table.grid[e], _copy(table.grid[e])) for e in held}
 
     def check(flat: Flat[Any]) -> None:
@@ -40,8 +38,8 @@ def before(
                 raise Error(f"GOFLAT_VERIFY: output {b} is not what torch.cat gives", batch=b)
         for e, (entry, copy) in kept.items():
             if not _same(entry, copy):
-                key, batch = layout.keys[e // layout.batches], e % layout.batches
-                text = f"GOFLAT_VERIFY: the held entry of key {key!r}, batch {batch} has changed"
+                key, batch = table.place(e)
+                text = f"GOFLAT_VERIFY: {names[e]}, which is held, has changed"
                 raise Error(text, key=key, batch=batch)
 
     return check

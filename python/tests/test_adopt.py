@@ -490,6 +490,7 @@ def test_record_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     memory = Memory()
     seen: list[tuple[int, Any]] = []
     out, plain, stream = joined(memory, 2, 3), torch.ones(2), Stream()
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
     goflat.record_stream([out, plain, np.ones(2)], stream)  # nothing to do on the CPU
     monkeypatch.setattr(torch.Tensor, "is_cuda", True)
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda t, s: seen.append((t.numel(), s)))

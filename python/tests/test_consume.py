@@ -22,7 +22,7 @@ import goflat
 from goflat import _inplace, _native
 from helpers import child
 from helpers.compare import assert_all_bits, assert_bits
-from helpers.consuming import apart, live, parts, row_bytes
+from helpers.consuming import apart, live, parts
 from helpers.foreign import Standard
 from helpers.jobs import DTYPES, batch_major, numpy_job, oracle
 
@@ -804,7 +804,7 @@ def test_goflat_verify_notices(monkeypatch: pytest.MonkeyPatch) -> None:
         goflat.flatten_(parts(ROWS, order=1), max_growth=LOTS)
     monkeypatch.setattr(core, "bridge_RunStep", tramples)
     with pytest.raises(
-        goflat.Error, match=r"held entry of key 'b', batch 0 has changed|is not what"
+        goflat.Error, match=r"key 'b', batch 0, which is held, has changed|is not what"
     ):
         goflat.flatten_({"a": [torch.ones(2, 3)], "b": [kept]}, max_growth=LOTS)
 
@@ -935,12 +935,3 @@ def test_jit_trace() -> None:
     traced = torch.jit.trace(step, (x, y))
     again = torch.rand(2, 3), torch.rand(1, 3)
     assert_bits(traced(*again), step(*again))
-
-
-# Streams to wait for: on the CPU there are none
-
-
-def test_wait_is_ignored_on_the_cpu() -> None:
-    consume(parts(ROWS), wait=[object()])
-    consume(apart(ROWS), wait=())
-    assert row_bytes(parts(ROWS)) == 12

@@ -320,15 +320,27 @@ def test_a_frame_of_another_thread() -> None:
 
 def test_the_same_tensor_or_list_twice() -> None:
     t = new()
-    for features in ({"a": [t], "b": [t]}, {"a": [t, t]}, {"a": [new(), t], "b": [new(), t]}):
-        with pytest.raises(goflat.OwnershipError, match="got a tensor that is an entry already"):
+    cases: list[tuple[Any, str]] = [
+        ({"a": [t], "b": [t]}, "key 'b', batch 0: got the tensor that key 'a', batch 0 is already"),
+        ({"a": [t, t]}, "key 'a', batch 1: got the tensor that key 'a', batch 0 is already"),
+        (
+            {"a": [new(), t], "b": [new(), t]},
+            "key 'b', batch 1: got the tensor that key 'a', batch 1 is already",
+        ),
+        (
+            {"a": [torch.nn.Parameter(t, False)] * 2},  # which the survey does not judge
+            "key 'a', batch 1: got the tensor that key 'a', batch 0 is already",
+        ),
+    ]
+    for features, message in cases:
+        with pytest.raises(goflat.OwnershipError, match=message):
             goflat.flatten_(features, max_growth=LOTS)
         assert len(features["a"]) > 0
     entries = [new(), new(2)]
     with pytest.raises(goflat.OwnershipError):
         goflat.flatten_({"a": entries, "b": entries}, max_growth=LOTS)
-    with pytest.raises(goflat.OwnershipError, match="tensor 0: got a tensor that is an entry"):
-        goflat.cat_([t, t], max_growth=LOTS)
+    with pytest.raises(goflat.OwnershipError, match="tensor 2: got the tensor that tensor 1 is"):
+        goflat.cat_([new(), t, t], max_growth=LOTS)
     batch = {"a": t}
     with pytest.raises(goflat.OwnershipError):
         goflat.flatten_([batch, batch], max_growth=LOTS)
