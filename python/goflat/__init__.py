@@ -20,6 +20,7 @@ from ._layout import Layout
 from ._memory import memory
 from ._plan import Plan, plan
 from ._streams import record_stream
+from ._version import __version__ as __version__
 
 __all__ = [
     "Arena",

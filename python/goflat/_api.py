@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import chain
+from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from . import _native, _tracing
@@ -10,7 +10,7 @@ from ._cast import cast
 from ._errors import Error, of_cat
 from ._features import read, read_tensors
 from ._flat import unflatten as _unflatten
-from ._plan import copy_plan, row_bytes
+from ._plan import itemsize
 
 if TYPE_CHECKING:
     from collections import OrderedDict
@@ -229,9 +229,7 @@ def _cast_and_flatten(features: Any, out: Any, dim: int, dtype: Any, packed: boo
         flat._made = "given"
     else:
         pairs = zip(converted.grid, table.grid, strict=True)
-        rows = chain.from_iterable(flat.layout.rows.values())
-        new = sum(n for (now, old), n in zip(pairs, rows, strict=True) if now is not old)
-        flat._plan = copy_plan(flat.layout, cast=new * row_bytes(flat.layout))
+        flat._cast = itemsize(dtype) * sum(prod(now.shape) for now, old in pairs if now is not old)
     return flat
 
 

@@ -41,11 +41,12 @@ class Flat(list[A]):
     (torch.Size([3, 4]), (1,))
     """
 
-    __slots__ = ("_buffer", "_layout", "_made", "_plan")
+    __slots__ = ("_buffer", "_cast", "_layout", "_made", "_plan")
 
     _layout: Layout | tuple[Any, ...]  # a tuple: what the native engine says, see from_native
     _buffer: A | None
     _plan: Plan
+    _cast: int  # bytes of entries that were converted; unset for none
     _made: str  # "given" where the outputs were the caller's, "arena"; unset for new ones
 
     @property
@@ -68,7 +69,10 @@ class Flat(list[A]):
             from ._plan import copy_plan, given_plan
 
             made = getattr(self, "_made", "")
-            plan = given_plan(self.layout, made) if made else copy_plan(self.layout)
+            if made:
+                plan = given_plan(self.layout, made)
+            else:
+                plan = copy_plan(self.layout, cast=getattr(self, "_cast", 0))
             self._plan = plan
         return plan
 
@@ -142,20 +146,22 @@ class Flat(list[A]):
 
     def __copy__(self) -> Flat[A]:
         """Copy the list; the arrays are shared, as in any shallow copy."""
-        copied = make(self, self._layout, self.buffer)
-        copied._plan = self.plan
-        return copied
+        return make(self, self._layout, self.buffer, self.plan)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by content. `torch.save` keeps arrays that share a buffer sharing it."""
-        return make, (list(self), self.layout, self.buffer)
+        return make, (list(self), self.layout, self.buffer, self.plan)
 
 
-def make(arrays: Any, layout: Layout | tuple[Any, ...], buffer: Any = None) -> Flat[Any]:
+def make(
+    arrays: Any, layout: Layout | tuple[Any, ...], buffer: Any = None, plan: Plan | None = None
+) -> Flat[Any]:
     """Return a `Flat` of `arrays`; `layout` may be what the native engine says of it."""
     flat: Flat[Any] = Flat(arrays)
     flat._layout = layout
     flat._buffer = buffer
+    if plan is not None:
+        flat._plan = plan
     return flat
 
 

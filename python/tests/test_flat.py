@@ -196,3 +196,27 @@ def test_deep_copy() -> None:
     again = copy.deepcopy(flat)
     assert_all_bits(again, list(flat))
     assert again[0] is not flat[0]
+
+
+COPIES = {"pickle": lambda f: pickle.loads(pickle.dumps(f)), "deepcopy": copy.deepcopy}
+
+
+@pytest.mark.parametrize("how", [*COPIES, "copy"])
+def test_a_copy_keeps_its_plan_and_no_entry(how: str) -> None:
+    features = ragged()
+    outs = [torch.empty_like(t) for t in goflat.flatten(features)]
+    watch = weakref.ref(features["0"][0])
+    results = [
+        goflat.flatten(features),
+        goflat.flatten(features, dtype=torch.float64, packed=True),
+        goflat.flatten(features, out=outs),
+        goflat.Arena(goflat.Layout.of(features)).flat,
+        goflat.flatten_(ragged(), max_growth=1 << 40),
+    ]
+    del features
+    for flat in results:
+        again = copy.copy(flat) if how == "copy" else COPIES[how](flat)
+        assert again.plan.to_dict() == flat.plan.to_dict()
+        assert str(again.plan) == str(flat.plan)
+        assert again.plan.why("0", 0) == flat.plan.why("0", 0)
+    assert watch() is None

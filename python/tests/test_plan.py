@@ -84,6 +84,17 @@ def test_errors_are_those_of_flatten() -> None:
             goflat.plan(apart(ROWS), inplace=True, **options)
 
 
+def test_a_plan_is_made_when_it_is_asked_for() -> None:
+    features = apart(ROWS)
+    features["0"][0] = features["0"][0].double()
+    for options in ({}, {"dtype": torch.float64}, {"dtype": torch.float64, "packed": True}):
+        flat = goflat.flatten(features if options else apart(ROWS), **options)  # type: ignore[call-overload]
+        assert not hasattr(flat, "_plan")
+        made = goflat.plan(features if options else apart(ROWS), **options)
+        assert flat.plan.to_dict() == made.to_dict()
+        assert flat.plan is flat.plan
+
+
 # flatten_
 
 

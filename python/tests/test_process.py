@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import signal
+from pathlib import Path
 
 import pytest
 
+import goflat
 from helpers import child, engines
 
 QUIET = ("-W", "ignore:goflat runs in pure Python")
@@ -160,3 +163,10 @@ def test_immediate_binding_of_symbols(engine: str) -> None:
     assert goflat.flatten({"a": [np.ones(3)]})[0].shape == (3,)
     """
     child.run(code, engine=engine, env={"LD_BIND_NOW": "1"})
+
+
+def test_the_version_is_said_once() -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+", goflat.__version__)
+    project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    assert 'version = { attr = "goflat._version.__version__" }' in project
+    assert not re.search(r'(?m)^version = "', project)
