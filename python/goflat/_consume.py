@@ -15,7 +15,7 @@ import sys
 import warnings
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from . import _tracing, _verify
+from . import _tracing, _verify, _warning
 from ._containers import Containers
 from ._errors import Error, GrowthWarning, of_cat, of_memory
 from ._features import read_tensors
@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 
 
-_NAMED = 16  # most holders that `plan` names: each takes a look at all objects of the process
+# Most holders that are named: each takes a look at all objects of the process.
+_NAMED = 16  # by `plan`
+_TOLD = 3  # by errors and warnings
 
 
 @overload
@@ -208,16 +210,23 @@ def _run(containers: Containers, max_growth: int | None, wait: Sequence[Any]) ->
 def _agree(job: Job, max_growth: int | None) -> None:
     """Stop, or warn, before anything moves."""
     plan = job.plan()
-    if max_growth is None and not plan.growth:
-        return
-    if max_growth is None or plan.growth > max_growth:  # type: ignore[operator]
-        job.name_holders(3)
-        plan = job.plan()
-    check_limit(plan, max_growth)
     if max_growth is None:
-        name = "cat_" if job.containers.one_key else "flatten_"
-        text = f"{name} grows by {size(plan.growth)}; say max_growth= to allow it\n{plan}"  # type: ignore[arg-type]
-        warnings.warn(text, GrowthWarning, stacklevel=5)
+        if plan.growth:
+            text = _growing(job)
+            if _warning.in_full(text, GrowthWarning, 5):
+                job.name_holders(_TOLD)
+                text = _growing(job)
+            warnings.warn(text, GrowthWarning, stacklevel=5)
+        return
+    if plan.growth > max_growth:  # type: ignore[operator]
+        job.name_holders(_TOLD)
+        check_limit(job.plan(), max_growth)
+
+
+def _growing(job: Job) -> str:
+    plan = job.plan()
+    name = "cat_" if job.containers.one_key else "flatten_"
+    return f"{name} grows by {size(plan.growth)}; say max_growth= to allow it\n{plan}"  # type: ignore[arg-type]
 
 
 def _job(containers: Containers) -> Job:
