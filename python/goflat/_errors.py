@@ -111,7 +111,7 @@ def from_native(text: str, keys: Sequence[Any]) -> Error:
 
 def of_memory(error: BaseException) -> OutOfMemoryError | None:
     """Return our error for a framework's that says it got no memory; None for any other."""
-    if not isinstance(error, Error) and isinstance(error, MemoryError | RuntimeError):
+    if not isinstance(error, Error) and isinstance(error, (MemoryError, RuntimeError)):
         text = str(error)
         if isinstance(error, MemoryError) or "allocate" in text:
             return OutOfMemoryError(text)

@@ -107,7 +107,8 @@ def sequence(value: Any, key: Any, want: str) -> list[Any]:
 
     A list of our own, so that its length and its entries agree whatever happens to `value`.
     """
-    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+    # A tuple of types: Dynamo of torch 2.6 knows no union.
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
         return list(value)
     raise make("DTYPE", key, None, type_name(value), want)
 

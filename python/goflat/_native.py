@@ -155,7 +155,7 @@ def _listed(outs: Any, packed: bool) -> list[Any] | tuple[()] | None:
         return None
     if packed:
         return [outs]
-    return list(outs) if isinstance(outs, list | tuple) else ()
+    return list(outs) if isinstance(outs, (list, tuple)) else ()
 
 
 def _cut(flat: Flat[Any]) -> Flat[Any]:

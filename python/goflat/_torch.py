@@ -142,8 +142,11 @@ class Plain:
         out = entries[0].new_empty(shape) if out is None else out
         try:
             _write(entries, dim, out)
-        except NotImplementedError:  # no copy kernel, as for strided uint4: move plain bytes
-            same_size = {1: torch.uint8, 2: torch.int16}[out.element_size()]
+        except RuntimeError as error:
+            # No copy kernel, as for strided uint4: move plain bytes. NotImplementedError since 2.7.
+            same_size = {1: torch.uint8, 2: torch.int16}.get(out.element_size())
+            if same_size is None or "not implemented" not in str(error):
+                raise
             _write([entry.view(same_size) for entry in entries], dim, out.view(same_size))
         return out  # type: ignore[no-any-return]
 
@@ -367,13 +370,19 @@ def introduce() -> tuple[dict[str, Any], list[Any], list[Tensor]]:
         probes += [_probe(plain[0], False), _probe(torch.empty(2, device="meta"), False)]
     hooks = {
         "tensor": torch.Tensor,
-        "empty": torch.empty,
+        "empty": _empty,
         "is_grad_enabled": torch.is_grad_enabled,
         "current_stream": lambda device: torch.cuda.current_stream(device).cuda_stream,
         "forward_ad": vars(forward_ad),
         "watchers": WATCHERS,
     }
     return hooks, probes, plain
+
+
+def _empty(shape: tuple[int, ...], *, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Make a plain tensor, also where a mode of the caller or torch.func would change it."""
+    with torch._C.DisableTorchFunction(), torch._C._DisableFuncTorch():  # type: ignore[attr-defined]
+        return torch.empty(shape, dtype=dtype, device=device)
 
 
 def _probe(tensor: Tensor, state: bool) -> tuple[Tensor, int, int, bool]:
