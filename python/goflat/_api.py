@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from . import _native, _tracing
@@ -10,7 +9,6 @@ from ._cast import cast
 from ._errors import Error, of_cat
 from ._features import read, read_tensors
 from ._flat import unflatten as _unflatten
-from ._plan import itemsize
 
 if TYPE_CHECKING:
     from collections import OrderedDict
@@ -228,8 +226,8 @@ def _cast_and_flatten(features: Any, out: Any, dim: int, dtype: Any, packed: boo
     if out is not None:
         flat._made = "given"
     else:
-        pairs = zip(converted.grid, table.grid, strict=True)
-        flat._cast = itemsize(dtype) * sum(prod(now.shape) for now, old in pairs if now is not old)
+        pairs = enumerate(zip(converted.grid, table.grid, strict=True))
+        flat._cast = [e for e, (now, old) in pairs if now is not old]
     return flat
 
 

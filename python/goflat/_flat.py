@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ._errors import make as make_error
@@ -46,7 +46,7 @@ class Flat(list[A]):
     _layout: Layout | tuple[Any, ...]  # a tuple: what the native engine says, see from_native
     _buffer: A | None
     _plan: Plan
-    _cast: int  # bytes of entries that were converted; unset for none
+    _cast: list[int]  # entries that were converted first; unset for none
     _made: str  # "given" where the outputs were the caller's, "arena"; unset for new ones
 
     @property
@@ -66,15 +66,18 @@ class Flat(list[A]):
         """What it cost to make this: see `goflat.plan`. It holds no reference to an entry."""
         plan = getattr(self, "_plan", None)
         if plan is None:
-            from ._plan import copy_plan, given_plan
-
-            made = getattr(self, "_made", "")
-            if made:
-                plan = given_plan(self.layout, made)
-            else:
-                plan = copy_plan(self.layout, cast=getattr(self, "_cast", 0))
-            self._plan = plan
+            plan = self._plan = self._make_plan()
         return plan
+
+    def _make_plan(self) -> Plan:
+        from ._plan import copy_plan, given_plan, row_bytes
+
+        layout, made = self.layout, getattr(self, "_made", "")
+        if made:
+            return given_plan(layout, made)
+        rows = list(chain.from_iterable(layout.rows.values()))
+        converted = sum(rows[e] for e in getattr(self, "_cast", ()))
+        return copy_plan(layout, cast=converted * row_bytes(layout))
 
     def unflatten(self) -> OrderedDict[Any, list[A]]:
         """Return the rows of each key and batch again, as views.
