@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import torch
 
+import goflat
 from goflat import _native
 
+from .compare import assert_all_bits
 from .jobs import tensor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     Features = dict[str, list[torch.Tensor]]
+
+
+LOTS = 1 << 40  # bytes: as much growth as there may be
+ROWS = ((2, 1), (0, 4), (3, 2))
+native = pytest.mark.skipif(not _native.available(), reason="no extension")
 
 
 def parts(
@@ -81,3 +90,41 @@ def live() -> tuple[int, int, int]:
     if core is None:
         return 0, 0, 0
     return core.bridge_LiveInPlace(), core.bridge_LiveAdopted(), core.bridge_Live()
+
+
+def new(rows: int = 4, seed: int = 1) -> torch.Tensor:
+    """Return rows of 3 floats."""
+    return own((rows, 3), torch.float32, seed)
+
+
+def job() -> dict[str, list[Any]]:
+    """Return entries of 2 keys and 2 batches that could all move within one storage."""
+    return parts([[4, 2], [3, 5]], order=5)
+
+
+def answer(features: Any) -> list[torch.Tensor]:
+    """Return what the call must give, in memory of its own."""
+    return list(goflat.flatten(features))  # which is tested against torch.cat in test_flatten
+
+
+def consume(features: Any, **options: Any) -> goflat.Flat[Any]:
+    """Flatten, compare with torch.cat, assert that nothing is left in `features`."""
+    want = answer(features)
+    flat = goflat.flatten_(features, **{"max_growth": LOTS, **options})
+    copies = answer({"": list(flat)}) if flat else []  # memory that NumPy has seen is foreign
+    assert_all_bits(copies, want)
+    assert len(features) == 0
+    return flat
+
+
+def span(features: Features) -> tuple[int, int]:
+    """Return the begin and end of the storage of the first entry."""
+    storage = next(iter(features.values()))[0].untyped_storage()
+    return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
+
+
+def assert_inside(flat: list[torch.Tensor], bounds: tuple[int, int]) -> None:
+    """Assert that all outputs lie in memory that the entries had, and apart from each other."""
+    at = sorted((t.data_ptr(), t.data_ptr() + t.numel() * t.element_size()) for t in flat if len(t))
+    assert all(bounds[0] <= lo < hi <= bounds[1] for lo, hi in at)
+    assert all(hi <= lo for (_, hi), (lo, _) in pairwise(at))

@@ -1,0 +1,1 @@
+"""Outputs over the memory of several tensors."""

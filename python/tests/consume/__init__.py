@@ -1,0 +1,1 @@
+"""flatten_ and cat_."""

@@ -1,0 +1,1 @@
+"""Who else uses the memory of entries."""
