@@ -381,7 +381,7 @@ def introduce() -> tuple[dict[str, Any], list[Any], list[Tensor]]:
 
 def _empty(shape: tuple[int, ...], *, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Make a plain tensor, also where a mode of the caller or torch.func would change it."""
-    with torch._C.DisableTorchFunction(), torch._C._DisableFuncTorch():  # type: ignore[attr-defined]
+    with torch._C.DisableTorchFunction(), torch._C._DisableFuncTorch():
         return torch.empty(shape, dtype=dtype, device=device)
 
 
