@@ -16,11 +16,12 @@ from .jobs import MAKERS, plain
 from .setup import ANY
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from .jobs import Features, Rows
 
 Mark = Callable[[str], None]
+After = Callable[[Any, int], None]  # what becomes of the entries of a batch that was joined
 
 
 class Way(NamedTuple):
@@ -34,72 +35,79 @@ class Way(NamedTuple):
 
 def grow(d: Features, mark: Mark) -> list[Any]:
     """Start with the first key's entries and add one key after the other."""
-    flat: list[Any] = []
-    for k in d:
-        if not flat:
-            flat = list(d[k])
-        else:
-            for b in range(len(flat)):
-                flat[b] = torch.cat([flat[b], d[k][b]])
-        mark(f"key {k}")
-    return flat
+    return _grow(d.items(), mark)
 
 
 def grow_and_drop(d: Features, mark: Mark) -> list[Any]:
     """Add one key after the other and give up its entries."""
+    return _grow(((k, d.pop(k)) for k in list(d)), mark)
+
+
+def _grow(lines: Iterable[tuple[str, list[Any]]], mark: Mark) -> list[Any]:
     flat: list[Any] = []
-    for k in list(d):
-        line = d.pop(k)
-        if not flat:
-            flat = line
-        else:
-            for b in range(len(flat)):
+    for k, line in lines:
+        if flat:
+            for b in range(len(flat)):  # by index: a loop variable would hold an entry
                 flat[b] = torch.cat([flat[b], line[b]])
+        else:
+            flat = list(line)
         mark(f"key {k}")
     return flat
 
 
 def cat(d: Features, mark: Mark) -> list[Any]:
     """Call torch.cat once per batch."""
-    flat = []
-    for b in range(_batches(d)):
-        flat.append(torch.cat([d[k][b] for k in d]))
-        mark(f"batch {b}")
-    return flat
+    return _cat(d, mark, _keep)
 
 
 def cat_and_drop(d: Features, mark: Mark) -> list[Any]:
     """Call torch.cat once per batch and give up its entries."""
+    return _cat(d, mark, _drop)
+
+
+def _cat(d: Features, mark: Mark, after: After) -> list[Any]:
     flat = []
     for b in range(_batches(d)):
-        flat.append(torch.cat([d[k][b] for k in d]))
-        for line in d.values():
-            line[b] = None  # type: ignore[call-overload]
+        flat.append(torch.cat(_column(d, b)))
+        after(d, b)
         mark(f"batch {b}")
     return flat
 
 
 def preallocate(d: Features, mark: Mark) -> list[Any]:
     """Make outputs of the final size and copy each entry into its slice."""
-    flat = _outputs(d)
-    mark("outputs")
-    for b, out in enumerate(flat):
-        _fill(out, [d[k][b] for k in d])
-        mark(f"batch {b}")
-    return flat
+    return _preallocate(d, mark, _keep)
 
 
 def preallocate_and_empty(d: Features, mark: Mark) -> list[Any]:
     """Preallocate, give entries up when they are copied, and empty the cache: as often advised."""
+    return _preallocate(d, mark, _drop_and_empty)
+
+
+def _preallocate(d: Features, mark: Mark, after: After) -> list[Any]:
     flat = _outputs(d)
     mark("outputs")
     for b, out in enumerate(flat):
-        _fill(out, [d[k][b] for k in d])
-        for line in d.values():
-            line[b] = None  # type: ignore[call-overload]
-        torch.cuda.empty_cache()
+        _fill(out, _column(d, b))
+        after(d, b)
         mark(f"batch {b}")
     return flat
+
+
+def _keep(d: Features, b: int) -> None:
+    """Leave the entries of a batch where they are."""
+
+
+def _drop(d: Features, b: int) -> None:
+    """Give up the entries of a batch."""
+    for line in d.values():
+        line[b] = None  # type: ignore[call-overload]
+
+
+def _drop_and_empty(d: Features, b: int) -> None:
+    """Give up the entries of a batch, and what the allocator keeps of them."""
+    _drop(d, b)
+    torch.cuda.empty_cache()
 
 
 def flatten(d: Features, mark: Mark) -> list[Any]:
@@ -128,6 +136,10 @@ def _marked(flat: list[Any], mark: Mark) -> list[Any]:
     return flat
 
 
+def _column(d: Features, b: int) -> list[Any]:
+    return [line[b] for line in d.values()]
+
+
 def _batches(d: Features) -> int:
     return len(next(iter(d.values())))
 
@@ -135,7 +147,7 @@ def _batches(d: Features) -> int:
 def _outputs(d: Features) -> list[Any]:
     batches = range(_batches(d))
     like = d[next(iter(d))][0]
-    return [like.new_empty(sum(len(d[k][b]) for k in d), *like.shape[1:]) for b in batches]
+    return [like.new_empty(sum(map(len, _column(d, b))), *like.shape[1:]) for b in batches]
 
 
 def _fill(out: Any, column: list[Any]) -> None:
