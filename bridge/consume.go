@@ -197,12 +197,22 @@ func SetBase(handle, base, address int64) int64 {
 	return address
 }
 
-// RunStep moves the bytes of one step, on a CUDA device on the given stream. It returns when they are enqueued there,
+// RunStep moves the bytes of one step, on a CUDA device on the given stream. It returns 0 when they are enqueued there,
 // or in place on the CPU.
-func RunStep(handle, step, stream int64) (status int64, err error) {
+//
+// alone, if not 0, is the address of four 64-bit numbers: those of a list of entries, of how many Python references to
+// each are accounted for besides the list's, of their gf_own records, and of how many outputs (int32) use their storages
+// by now. If somebody has got hold of one since the records were made, nothing moves, and its number in the list, counted
+// from 1, is returned. Between that look and the move no Python code runs on this thread.
+func RunStep(handle, step, stream, alone int64) (changed int64, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	defer recovered(&err)
+	if alone != 0 {
+		if changed, err = changedEntry(alone); changed != 0 || err != nil {
+			return changed, err
+		}
+	}
 	return 0, wire(consumptionOf(handle).run(int(step), uintptr(stream)))
 }
 

@@ -81,7 +81,7 @@ typedef struct {
 
 typedef struct {
   const void *storage, *base;  // base: the tensor, no entry, that members are views of
-  int64_t members, views;
+  int64_t members, views, made;  // made: users that the job itself has made, its outputs
   uint64_t end;  // of all members' bytes so far
   int bases, blocked, unordered, overlap, reason;
 } group;
@@ -182,13 +182,13 @@ static const void *base_of(PyObject *object, const void *storage) {
   return base != NULL && gf_pointer(base, gf_words.storage_at) == storage ? base : NULL;
 }
 
-static void enter(member *m, PyObject *object, gf_own *record) {
+static void enter(member *m, PyObject *object, gf_own *record, int32_t outputs) {
   int made;
   const void *storage = (const void *)(uintptr_t)record->storage, *base = base_of(object, storage);
   int64_t *slot = lookup(storage, &made);
   if (made) {
     *slot = scratch.groups_len++;
-    scratch.groups[*slot] = (group){.storage = storage};
+    scratch.groups[*slot] = (group){.storage = storage, .made = outputs};
   }
   group *g = &scratch.groups[*slot];
   m->group = (int32_t)*slot;
@@ -228,16 +228,17 @@ static void find_overlaps(void) {
 static int judge_group(const group *g) {
   int64_t users = gf_storage_users(g->storage);
   if (users < 0) return GF_OWN_STORAGE;
+  users -= g->made;
   if (g->blocked || g->bases > 1 || users != g->members + g->bases) return GF_OWN_SHARED;
   if (g->base != NULL && gf_users(g->base, gf_words.refs_at, gf_words.slot_at) != g->views) return GF_OWN_SHARED;
   return g->overlap ? GF_OWN_OVERLAP : GF_OWN_ADOPTABLE;
 }
 
-static void group_all(void *const *objects, gf_own *records) {
+static void group_all(void *const *objects, gf_own *records, const int32_t *made) {
   clear_table();
   for (int64_t i = 0; i < scratch.members_len; i++) {
     member *m = &scratch.members[i];
-    enter(m, objects[m->entry], &records[m->entry]);
+    enter(m, objects[m->entry], &records[m->entry], made == NULL ? 0 : made[m->entry]);
   }
   find_overlaps();
   for (int64_t g = 0; g < scratch.groups_len; g++) scratch.groups[g].reason = judge_group(&scratch.groups[g]);
@@ -262,13 +263,13 @@ static void find_twins(void *const *objects, int64_t count, int64_t expected, gf
 
 // ---- all of it ----
 
-static int survey_quickly(void *const *objects, int64_t count_, int64_t expected, gf_own *records) {
+static int survey_quickly(void *const *objects, int64_t count_, int64_t expected, gf_own *records, const int32_t *made) {
   if (judge_all(objects, count_, records) != 0 || reserve(count_) != 0) return -1;
   for (int64_t i = 0; i < count_; i++)
     if (records[i].reason == GF_OWN_ADOPTABLE || records[i].reason == GF_OWN_LEAF)
       count(objects[i], expected, i, &records[i]);
   find_twins(objects, count_, expected, records);
-  if (scratch.members_len > 0) group_all(objects, records);
+  if (scratch.members_len > 0) group_all(objects, records, made);
   return 0;
 }
 
@@ -289,14 +290,26 @@ static int read_record(PyObject *tuple, gf_own *r) {
   return 0;
 }
 
+static PyObject *list_of(const int32_t *numbers, int64_t count) {
+  PyObject *list = PyList_New(count);
+  for (int64_t i = 0; list != NULL && i < count; i++) {
+    PyObject *number = PyLong_FromLong(numbers == NULL ? 0 : numbers[i]);
+    if (number == NULL) Py_CLEAR(list);
+    else PyList_SET_ITEM(list, i, number);
+  }
+  return list;
+}
+
 // Asks Python about all entries at once, through a list that adds one reference to each.
-static int survey_slowly(void *const *objects, int64_t count, int64_t expected, gf_own *records) {
-  PyObject *list = PyList_New(count), *answer = NULL;
+static int survey_slowly(void *const *objects, int64_t count, int64_t expected, gf_own *records, const int32_t *made) {
+  PyObject *list = PyList_New(count), *outputs = list_of(made, count), *answer = NULL;
   for (int64_t i = 0; list != NULL && i < count; i++) PyList_SET_ITEM(list, i, Py_NewRef((PyObject *)objects[i]));
-  if (list != NULL) answer = PyObject_CallFunction(gf_own_hooks.slow, "OL", list, (long long)expected + 1);
+  if (list != NULL && outputs != NULL)
+    answer = PyObject_CallFunction(gf_own_hooks.slow, "OLO", list, (long long)expected + 1, outputs);
   int rc = answer != NULL && PyList_CheckExact(answer) && PyList_GET_SIZE(answer) == count ? 0 : -1;
   for (int64_t i = 0; rc == 0 && i < count; i++) rc = read_record(PyList_GET_ITEM(answer, i), &records[i]);
   Py_XDECREF(answer);
+  Py_XDECREF(outputs);
   Py_XDECREF(list);
   if (rc != 0 && !PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, "the slow survey gave no answer");
   return rc;
@@ -306,23 +319,23 @@ static void answer_all(gf_own *records, int64_t count, int reason) {
   for (int64_t i = 0; i < count; i++) records[i].reason = reason;
 }
 
-int gf_survey(void *const *objects, int64_t count, int64_t expected, gf_own *records) {
+int gf_survey(void *const *objects, int64_t count, int64_t expected, gf_own *records, const int32_t *made) {
   memset(records, 0, (size_t)count * sizeof *records);
   if (gf_own_hooks.judge == NULL)
     answer_all(records, count, GF_OWN_UNKNOWN);  // nobody has called goflat._ownership.meet()
   else if (gf_is_watched())
     answer_all(records, count, GF_OWN_MODE);
   else if (gf_own_hooks.quick)
-    return survey_quickly(objects, count, expected, records);
+    return survey_quickly(objects, count, expected, records, made);
   else
-    return survey_slowly(objects, count, expected, records);
+    return survey_slowly(objects, count, expected, records, made);
   return 0;
 }
 
 // ---- for Python ----
 
 // Copies the list, so that what Python code does to it meanwhile is of no interest.
-static int64_t survey_list(PyObject *list, int64_t expected, gf_own *records) {
+static int64_t survey_list(PyObject *list, int64_t expected, gf_own *records, const int32_t *made) {
   Py_ssize_t count = PyList_GET_SIZE(list);
   void **objects = malloc((size_t)(count > 0 ? count : 1) * sizeof *objects);
   if (objects == NULL) {
@@ -330,7 +343,7 @@ static int64_t survey_list(PyObject *list, int64_t expected, gf_own *records) {
     return -1;
   }
   for (Py_ssize_t i = 0; i < count; i++) objects[i] = Py_NewRef(PyList_GET_ITEM(list, i));
-  int rc = gf_survey(objects, count, expected + 1, records);
+  int rc = gf_survey(objects, count, expected + 1, records, made);
   int64_t adoptable = 0;
   for (Py_ssize_t i = 0; i < count; i++) {
     adoptable += records[i].reason == GF_OWN_ADOPTABLE;
@@ -342,8 +355,32 @@ static int64_t survey_list(PyObject *list, int64_t expected, gf_own *records) {
 
 int64_t gf_survey_list(uint64_t list, int64_t expected, uint64_t records) {
   PyGILState_STATE gil = PyGILState_Ensure();
-  int64_t adoptable = survey_list((PyObject *)(uintptr_t)list, expected, (gf_own *)(uintptr_t)records);
+  int64_t adoptable = survey_list((PyObject *)(uintptr_t)list, expected, (gf_own *)(uintptr_t)records, NULL);
   if (adoptable < 0) gf_park_error();
   PyGILState_Release(gil);
   return adoptable;
+}
+
+// The number, from 1, of the first entry that could be given up and is not as it was; 0 if all are.
+static int64_t find_changed(PyObject *list, int64_t expected, const gf_own *before, const int32_t *made) {
+  Py_ssize_t count = PyList_GET_SIZE(list);
+  gf_own *now = malloc((size_t)(count > 0 ? count : 1) * sizeof *now);
+  if (now == NULL) {
+    PyErr_NoMemory();
+    return -1;
+  }
+  int64_t changed = survey_list(list, expected, now, made) < 0 ? -1 : 0;
+  for (Py_ssize_t i = 0; changed == 0 && i < count; i++)
+    if (before[i].reason <= GF_OWN_OVERLAP && memcmp(&before[i], &now[i], sizeof *now) != 0) changed = i + 1;
+  free(now);
+  return changed;
+}
+
+int64_t gf_changed(uint64_t list, int64_t expected, uint64_t before, uint64_t made) {
+  PyGILState_STATE gil = PyGILState_Ensure();
+  int64_t changed =
+      find_changed((PyObject *)(uintptr_t)list, expected, (const gf_own *)(uintptr_t)before, (const int32_t *)(uintptr_t)made);
+  if (changed < 0) gf_park_error();
+  PyGILState_Release(gil);
+  return changed;
 }

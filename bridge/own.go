@@ -21,6 +21,14 @@ func Survey(grid, expected, records int64) (adoptable int64, err error) {
 	})
 }
 
+// changedEntry is the number, from 1, of an entry that somebody has got hold of; see RunStep.
+func changedEntry(alone int64) (int64, error) {
+	a := wordsAt(alone, 4)
+	return parked(func() C.int64_t {
+		return C.gf_changed(C.uint64_t(a[0]), C.int64_t(a[1]+1), C.uint64_t(a[2]), C.uint64_t(a[3]))
+	})
+}
+
 // Adopt appends to the list result a tensor of the given shape (a tuple) over memory at address, of like's dtype and
 // device, which keeps the storages of the entries in the list under alive. It returns 1 if that is foreign memory to
 // torch, 0 if the output lies inside one of torch's own storages. unclaim, if not 0, is the address of a C function

@@ -51,13 +51,19 @@ typedef struct {
 _Static_assert(sizeof(gf_own) == 56, "goflat._ownership unpacks records of 56 bytes");
 
 // Fills one record per object. objects are borrowed Python objects that the caller keeps alive; expected is how many
-// Python references to each of them the job accounts for (one of the user's list, one of the job, say). The caller
-// holds the GIL. 0, or -1 with a Python exception pending.
-int gf_survey(void *const *objects, int64_t count, int64_t expected, gf_own *records);
+// Python references to each of them the job accounts for (one of the user's list, one of the job, say). made, if not
+// NULL, has for each of them how many outputs of the job use its storage by now. The caller holds the GIL. 0, or -1
+// with a Python exception pending.
+int gf_survey(void *const *objects, int64_t count, int64_t expected, gf_own *records, const int32_t *made);
 
 // The same for a Python list; takes the GIL. The number of adoptable entries, or -1 with the exception parked for
 // gf_take_exception.
 int64_t gf_survey_list(uint64_t list, int64_t expected, uint64_t records);
+
+// Surveys a list once more, and compares with the records of before. The number, counted from 1, of the first entry that
+// could be given up then and has got another user since; 0 if there is none; -1 with the exception parked. Takes the
+// GIL. No Python code has run since the counts were read when it returns to a caller that runs none.
+int64_t gf_changed(uint64_t list, int64_t expected, uint64_t before, uint64_t made);
 
 // Learns where torch keeps counts; probes is a dict made by goflat._ownership. 1 if the quick way works, 0 if every
 // entry is asked about through Python attributes. Takes the GIL.

@@ -114,13 +114,13 @@ _probe = [object()]
 _ON_THE_STACK = sys.getrefcount(_probe[0]) - 1  # what asking for an item of a list adds
 
 
-def survey(tensors: list[Any], expected: int) -> list[tuple[Any, ...]]:
+def survey(tensors: list[Any], expected: int, made: list[int]) -> list[tuple[Any, ...]]:
     """Answer as gf_survey does, but for adopted outputs, which look foreign here."""
     with _C.DisableTorchFunction():
         references = [sys.getrefcount(tensors[i]) - _ON_THE_STACK for i in range(len(tensors))]
         twice = Counter(map(id, tensors))
         # one look at each before the first is judged: bases are shared
-        looks = [_look(tensors, i, references[i] - expected) for i in range(len(tensors))]
+        looks = [_look(tensors, i, references[i] - expected, made[i]) for i in range(len(tensors))]
     judged = _judge_storages([look for look in looks if isinstance(look, _Tensor)])
     answers = []
     for tensor, look in zip(tensors, looks, strict=True):
@@ -130,8 +130,11 @@ def survey(tensors: list[Any], expected: int) -> list[tuple[Any, ...]]:
     return answers
 
 
-def _look(tensors: list[Any], i: int, extra: int) -> Record | _Tensor:
-    """Look at one of `tensors`, which has `extra` references that nobody accounts for."""
+def _look(tensors: list[Any], i: int, extra: int, made: int) -> Record | _Tensor:
+    """Look at one of `tensors`, which has `extra` references that nobody accounts for.
+
+    `made` is the number of outputs over its storage.
+    """
     tensor = tensors[i]
     nothing = Record(0, 0, 0, 0, 0, 0, 0, 0, NOT_PLAIN)
     if not isinstance(tensor, torch.Tensor):
@@ -158,7 +161,7 @@ def _look(tensors: list[Any], i: int, extra: int) -> Record | _Tensor:
             max(reasons),
         ),
         _span(tensor),
-        uses - _wrapper_uses,
+        uses - _wrapper_uses - made,
         references - _wrapper_references,
         _base_of(tensor),
     )

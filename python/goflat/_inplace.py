@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from . import _native, _ownership, _records, _tracing
-from ._consume import Copy, Job, references, unfinished, wait_for
+from ._alone import Alone
+from ._consume import Copy, Job, unfinished, wait_for
 from ._errors import from_native, make, of_memory
 from ._flat import make as make_flat
 from ._layout import shape_of
@@ -207,17 +208,10 @@ class InPlace(Job):
         now = _records.survey(self.containers.table.grid, 0)
         changed = 0 if now is None else self.records.changed(now)
         if changed is not None:
-            raise self._grabbed(changed)
+            raise self.grabbed(changed)
 
-    def check_alone(self, entries: Iterable[int]) -> None:
-        """Raise if a callback of one that was given up got hold of an entry still to be moved."""
-        grid, alone = self.containers.table.grid, references([object()])[0]
-        for e, count in zip(entries, references([grid[e] for e in entries]), strict=True):
-            may_be_written = grid[e] is not None and self.records.reason(e) <= _ownership.OVERLAP
-            if may_be_written and (count > alone + 1 or grid[e]._use_count() != 1):
-                raise self._grabbed(e)
-
-    def _grabbed(self, e: int) -> Error:
+    def grabbed(self, e: int) -> Error:
+        """Return the error for an entry that somebody got hold of."""
         got, want = "a tensor that somebody got hold of during the call", "it left alone"
         return make("OWNER", *self.containers.table.place(e), got, want)
 
@@ -257,6 +251,7 @@ class _Part:
         entries = (k * batches + b for k in range(len(layout.keys)) for b in self.batches)
         self._entries = list(entries) if len(self.batches) < batches else range(len(job.records))
         self._records = job.records.pick(self._entries)
+        self._alone = Alone(job.containers.table.grid, self._entries, self._records)
         self.rooms = _rooms(device, self._records)
         self._handle = self._begin()
         try:
@@ -358,6 +353,7 @@ class _Part:
             begin, end = out["address"], out["address"] + out["rows"] * row
             shape = shape_of(layout, out["rows"])
             like = grid[self._entries[position]]
+            self._alone.made(out["under"])
             under = [grid[self._entries[e]] for e in out["under"]]
             claim = self.rooms.claim(begin, end)
             outputs[self.batches[position]] = _adopt(shape, like, under, (begin, end), claim)
@@ -367,18 +363,14 @@ class _Part:
         stream = self._stream()
         scratch: Tensor | None = None
         shapes = [self._shape(position) for position in range(len(self.batches))]
-        callbacks = False  # may have run since somebody last looked who holds entries
         for i, step in enumerate(self.report["steps"]):
             kind = step["kind"]
             try:
                 if kind == "move":
-                    if callbacks and step["writes"]:
-                        self._job.check_alone(self._entries)
-                        callbacks = False
-                    _core().bridge_RunStep(self._handle, i, stream)
+                    self._move(i, step["writes"], stream)
                 elif kind == "free":
                     self._job.containers.drop([self._entries[e] for e in step["entries"]])
-                    callbacks = True
+                    self._alone.dropped()
                 elif kind == "alloc":
                     b = self.batches[step["batch"]]
                     outputs[b] = self._allocate(shapes[step["batch"]], step["batch"])
@@ -389,6 +381,19 @@ class _Part:
             except BaseException as error:
                 self._fail(i, outputs)
                 raise self._error(error) from None
+
+    def _move(self, step: int, writes: bool, stream: int) -> None:
+        """Move the bytes of a step, over entries only where these are still nobody else's."""
+        if not writes:
+            _core().bridge_RunStep(self._handle, step, stream, 0)
+            return
+        words = self._alone.words()
+        try:
+            changed = _core().bridge_RunStep(self._handle, step, stream, words.buffer_info()[0])
+        finally:
+            self._alone.done()
+        if changed:
+            raise self._job.grabbed(self._alone.entry(changed))
 
     def _stream(self) -> int:
         """Return the current stream; torch's allocator learns that it works on the entries."""

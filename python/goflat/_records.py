@@ -38,6 +38,14 @@ class Records:
         """Return the bytes of entry e."""
         return self._words[_WORDS * e + _BYTES]
 
+    def storage(self, e: int) -> int:
+        """Return the identity of the storage of entry e."""
+        return self._words[_WORDS * e + _STORAGE]
+
+    def all_storages(self) -> array[int]:
+        """Return the identity of the storage of each entry."""
+        return self._words[_STORAGE::_WORDS]
+
     def reason(self, e: int) -> int:
         """Return why entry e may not be adopted."""
         return self._words[_WORDS * e + _FACTS] >> 32
