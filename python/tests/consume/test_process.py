@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     Features = dict[str, list[Tensor]]
 
+pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf", "ignore:BComplex32")
+
 
 def test_goflat_inplace_0(monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
     monkeypatch.setenv("GOFLAT_INPLACE", "0")
