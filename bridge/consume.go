@@ -217,17 +217,17 @@ func RunStep(handle, step, stream, alone int64) (changed int64, err error) {
 }
 
 // FailedStep says as JSON what is left after step number `step` failed: the outputs that have all their bytes, and the
-// entries whose memory was written over.
+// entries that are used up. The number of steps stands for a failure after the last.
 func FailedStep(handle, step int64) string {
 	c := consumptionOf(handle)
-	finished, written := c.after(int(step))
+	finished, used := c.after(int(step))
 	left := struct {
 		Outputs []int `json:"outputs"`
 		Entries []int `json:"entries"`
 	}{[]int{}, []int{}}
 	left.Outputs = append(left.Outputs, finished...)
 	for e, block := range c.owner {
-		if block >= 0 && written[block] {
+		if block >= 0 && used[block] {
 			left.Entries = append(left.Entries, e)
 		}
 	}

@@ -12,29 +12,43 @@ type stretch struct {
 	lo, hi uint64
 }
 
-// after says what stands when a step failed: the outputs that no step from there on writes to, and for each block
-// whether a step before wrote to it.
-func (c *consumption) after(step int) (finished []int, written []bool) {
-	steps := c.plan.Steps
-	pending := make([]bool, len(c.plan.Outs))
-	outs := c.outputs()
-	for i := step; i < len(steps); i++ {
+// after says what stands when a step failed: the outputs that have all their bytes, and for each block whether it is
+// used up: written to by a step before, or under an output that stands.
+//
+// An output that no step writes to is its entries, side by side: it is given up rather than they, lest both be handed
+// out over the same memory.
+func (c *consumption) after(step int) (finished []int, used []bool) {
+	steps, outs, blocks := c.plan.Steps, c.outputs(), c.blocks()
+	pending, begun := make([]bool, len(c.plan.Outs)), make([]bool, len(c.plan.Outs))
+	used = make([]bool, len(c.plan.Blocks))
+	for i := range steps {
+		of := begun
+		if i >= step {
+			of = pending
+		}
 		if steps[i].Kind == flatten.Alloc {
-			pending[steps[i].Batch] = true
+			of[steps[i].Batch] = true
 		}
-		eachWrite(&steps[i], func(w stretch) { mark(outs, w, pending) })
+		eachWrite(&steps[i], func(w stretch) { mark(outs, w, of) })
 	}
-	for b, is := range pending {
-		if !is {
-			finished = append(finished, b)
-		}
-	}
-	written = make([]bool, len(c.plan.Blocks))
-	blocks := c.blocks()
 	for i := range steps[:step] {
-		eachWrite(&steps[i], func(w stretch) { mark(blocks, w, written) })
+		eachWrite(&steps[i], func(w stretch) { mark(blocks, w, used) })
 	}
-	return finished, written
+	for b := range c.plan.Outs {
+		place := c.placeOf(b)
+		if pending[b] || !begun[b] && place.lo < place.hi {
+			continue
+		}
+		finished = append(finished, b)
+		mark(blocks, place, used)
+	}
+	return finished, used
+}
+
+// placeOf is the memory of an output.
+func (c *consumption) placeOf(b int) stretch {
+	out := c.plan.Outs[b]
+	return stretch{out.Base, out.Off, out.Off + uint64(c.plan.Layout.BatchBytes(b))}
 }
 
 // A region is where number id lies.
@@ -45,9 +59,8 @@ type region struct {
 
 func (c *consumption) outputs() []region {
 	var all []region
-	for b, out := range c.plan.Outs {
-		bytes := uint64(c.plan.Layout.BatchBytes(b))
-		all = append(all, region{stretch{out.Base, out.Off, out.Off + bytes}, b})
+	for b := range c.plan.Outs {
+		all = append(all, region{c.placeOf(b), b})
 	}
 	return sorted(all)
 }

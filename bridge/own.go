@@ -21,6 +21,9 @@ func Survey(grid, expected, records int64) (adoptable int64, err error) {
 	})
 }
 
+// Changed looks as RunStep does, and moves nothing.
+func Changed(alone int64) (changed int64, err error) { return changedEntry(alone) }
+
 // changedEntry is the number, from 1, of an entry that somebody has got hold of; see RunStep.
 func changedEntry(alone int64) (int64, error) {
 	a := wordsAt(alone, 4)

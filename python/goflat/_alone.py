@@ -36,6 +36,7 @@ class Alone:
         self._grid, self._entries, self._records = grid, entries, records
         self._outputs: Counter[int] = Counter()  # of each storage
         self._alive: Sequence[int] = range(len(entries))  # positions in `entries`
+        self.is_sure = False  # whether somebody has looked since entries were surveyed or given up
         self._looked_at: list[Any] = []
         self._keep: tuple[Any, ...] = ()
 
@@ -47,6 +48,7 @@ class Alone:
 
     def dropped(self) -> None:
         """Count what is left after some entries were given up."""
+        self.is_sure = False
         self._alive = [p for p, e in enumerate(self._entries) if self._grid[e] is not None]
 
     def words(self) -> array[int]:
@@ -66,6 +68,7 @@ class Alone:
         if self._looked_at is not self._grid:
             self._looked_at.clear()
         self._looked_at, self._keep = [], ()
+        self.is_sure = True
 
     def entry(self, number: int) -> int:
         """Return which entry of the job bridge_RunStep has named."""

@@ -18,7 +18,7 @@ from ._plan import Plan, may_adopt, row_bytes, size
 from ._streams import under
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from torch import Tensor
 
@@ -381,15 +381,29 @@ class _Part:
             except BaseException as error:
                 self._fail(i, outputs)
                 raise self._error(error) from None
+        try:
+            self._look_at_what_stayed()
+        except BaseException as error:
+            self._fail(len(self.report["steps"]), outputs)
+            raise self._error(error) from None
 
     def _move(self, step: int, writes: bool, stream: int) -> None:
         """Move the bytes of a step, over entries only where these are still nobody else's."""
-        if not writes:
+        if writes:
+            self._check(lambda alone: _core().bridge_RunStep(self._handle, step, stream, alone))
+        else:
             _core().bridge_RunStep(self._handle, step, stream, 0)
-            return
+
+    def _look_at_what_stayed(self) -> None:
+        """Raise if somebody got hold of an entry that became an output, or part of one, unmoved."""
+        if not self._alone.is_sure and any(not out["spilled"] for out in self.report["outs"]):
+            self._check(_core().bridge_Changed)
+
+    def _check(self, look: Callable[[int], int]) -> None:
+        """Raise if `look` finds that somebody got hold of an entry."""
         words = self._alone.words()
         try:
-            changed = _core().bridge_RunStep(self._handle, step, stream, words.buffer_info()[0])
+            changed = look(words.buffer_info()[0])
         finally:
             self._alone.done()
         if changed:

@@ -29,7 +29,8 @@ def _costs(plan: Plan) -> Iterable[str]:
     yield f"growth {_range(plan.growth)}"
     yield f"peak {_range(plan.peak)}"
     if any(str(device) != "cpu" for device in plan.layout.devices):  # else there are neither
-        yield f"reserved growth up to {_range(plan.reserved_growth)}"
+        most = "up to " if plan.reserved_growth else ""
+        yield f"reserved growth {most}{_range(plan.reserved_growth)}"
         yield f"tables {size(plan.tables)}"
     yield f"{_moved(plan)} of the rows move"
 

@@ -57,6 +57,8 @@ def test_the_headline_of_a_gpu_says_what_is_reserved_and_what_tables_take() -> N
         "6 entries, 144 B on cuda:0: inplace, 1 of 2 outputs in place, growth 3.0 kB, "
         "peak 3.1 kB, reserved growth up to 2.1 MB, tables 600 B, 100 % of the rows move"
     )
+    made = Plan(layout, "inplace", 0, reserved_growth=0)
+    assert ", reserved growth 0 B, tables 0 B, " in str(made)
 
 
 @native

@@ -18,6 +18,7 @@ from helpers.consuming import (
     apart,
     live,
     native,
+    own,
     parts,
 )
 
@@ -139,3 +140,33 @@ def test_failures_while_streaming(monkeypatch: pytest.MonkeyPatch) -> None:
     left = {key: entries[1:] for key, entries in features.items()}
     features.clear()
     assert_all_bits(list(goflat.flatten_(left, max_growth=LOTS)), want[1:])
+
+
+@native
+@pytest.mark.parametrize("name", ["empty", "bridge_SetBase", "bridge_RunStep", "bridge_Changed"])
+def test_no_memory_is_handed_out_twice(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An output that nothing was moved for is its entries: one of them is given up."""
+    for number in range(1, 100):
+        features = mixed()
+        for key in features:
+            features[key] += [own((3 * (key == "0"), 3), torch.float32, 1)]  # output 4, unmoved
+        want = answer(features)
+        with monkeypatch.context() as patch:
+            failing(patch, name, number)
+            try:
+                goflat.flatten_(features, max_growth=LOTS)
+            except goflat.OutOfMemoryError as error:
+                outputs = error.outputs  # type: ignore[attr-defined]
+            else:
+                assert number > 1
+                return
+        left = {
+            t.untyped_storage().data_ptr() for ts in features.values() for t in ts if t is not None
+        }
+        for out, whole in zip(outputs, want, strict=True):
+            if out is not None and out.numel():
+                assert_bits(out.clone(), whole)
+                assert out.untyped_storage().data_ptr() not in left
+        assert outputs[4] is None
+        assert_bits(features["0"][4].clone(), want[4])
+    raise AssertionError("a call went on failing")

@@ -17,7 +17,7 @@ import torch
 import goflat
 from goflat import _native
 from helpers.compare import assert_all_bits
-from helpers.consuming import LOTS, apart, job, parts
+from helpers.consuming import LOTS, apart, job, own, parts
 from helpers.owning import WAYS, asking
 
 if TYPE_CHECKING:
@@ -108,3 +108,35 @@ def test_a_profiler_that_gets_hold_at_the_last_moment(grab: str, way: str) -> No
     got.clear()
     for key, entries in features.items():
         assert_all_bits(entries, before[key])
+
+
+def unmoved() -> dict[str, list[Tensor]]:
+    """Return a job whose output 0 is entry "0", 0 as it lies, and whose output 1 is new."""
+    return {
+        "0": [own((4, 3), torch.float32, 1), own((4, 3), torch.float32, 2)],
+        "1": [own((0, 3), torch.float32, 3), own((4, 3), torch.float32, 4)],
+    }
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("grab", [grab for grab in GRABS if grab != "base"])  # there is none
+def test_an_entry_that_becomes_an_output_unmoved(grab: str, way: str) -> None:
+    features, got = unmoved(), list[Any]()
+    entry = weakref.ref(features["0"][0])
+
+    def look(_: Any) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            got.append(GRABS[grab](entry()))
+
+    watch = weakref.ref(features["1"][1], look)
+    with asking(way), pytest.raises(goflat.OwnershipError, match="got hold of") as raised:
+        goflat.flatten_(features, max_growth=LOTS)
+    assert got
+    first, second = raised.value.outputs  # type: ignore[attr-defined]
+    assert (first, second.shape) == (None, (8, 3))
+    assert features["0"][0] is entry()
+    assert (features["0"][1], features["1"][1]) == (None, None)
+    got.clear()
+    del watch
