@@ -54,12 +54,18 @@ def bytes_of(thing: Any) -> bytes | None:
     return bytes(thing) if isinstance(thing, memoryview | np.ndarray) else None
 
 
+def several() -> dict[str, list[Tensor]]:
+    """Return a job that gives entries up between moves over others: keys "0" and "1" of these."""
+    features = parts([[3, 1, 2, 0], [2, 4, 1, 3]], order=1, gap=1)
+    others = apart([[4, 2, 5, 1], [1, 7, 2, 2]])
+    return features | {f"apart {key}": line for key, line in others.items()}
+
+
 @pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("grab", GRABS)
 def test_callbacks_that_get_hold_of_what_is_left(grab: str, way: str) -> None:
-    features = parts([[3, 1, 2, 0], [2, 4, 1, 3]], order=1, gap=1)
-    features |= {f"apart {key}": line for key, line in apart([[4, 2, 5, 1], [1, 7, 2, 2]]).items()}
+    features = several()
     movable = [weakref.ref(t) for key in "01" for t in features[key] if t.numel()]
     originals = [t().clone().numpy().tobytes() for t in movable]  # type: ignore[union-attr]
     got: list[tuple[int, Any]] = []
@@ -108,6 +114,37 @@ def test_a_profiler_that_gets_hold_at_the_last_moment(grab: str, way: str) -> No
     got.clear()
     for key, entries in features.items():
         assert_all_bits(entries, before[key])
+
+
+CHANGES: dict[str, Callable[[Tensor], Any]] = {
+    "set_": lambda t: t.set_(torch.ones(t.shape)),
+    "data": lambda t: setattr(t, "data", torch.ones(t.shape)),
+    "requires_grad_": lambda t: t.requires_grad_(),
+    "resize_": lambda t: t.resize_(1, 3),
+    "as_strided_": lambda t: t.as_strided_((1, 3), (3, 1)),
+    "t_": lambda t: t.t_(),
+    "storage": lambda t: t.untyped_storage().resize_(1 << 16),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("change", CHANGES)
+def test_callbacks_that_change_what_an_entry_is(change: str, way: str) -> None:
+    """Plans are made of addresses: nothing moves once one of them is no longer true."""
+    features = several()
+    entry, called = weakref.ref(features["0"][0]), list[bool]()
+
+    def alter(_: Any) -> None:
+        left = entry()
+        if left is not None and not called:
+            called.append(True)
+            CHANGES[change](left)
+
+    watch = [weakref.ref(t, alter) for key in features if key > "1" for t in features[key]]
+    with asking(way), pytest.raises(goflat.OwnershipError, match="got hold of during the call"):
+        goflat.flatten_(features, max_growth=LOTS)
+    assert called
+    del watch
 
 
 def unmoved() -> dict[str, list[Tensor]]:
