@@ -105,11 +105,10 @@ type outReport struct {
 	Under   []int  `json:"under"`
 }
 
-// stepReport is a step; Entries are those that a free step drops. Writes tells whether it writes over entries' memory.
+// stepReport is a step; Entries are those that a free step drops.
 type stepReport struct {
 	Kind    string `json:"kind"`
 	Batch   int    `json:"batch"`
-	Writes  bool   `json:"writes"`
 	Entries []int  `json:"entries"`
 }
 
@@ -142,21 +141,12 @@ func (c *consumption) report() *report {
 	members := c.members()
 	for i := range p.Steps {
 		s := &p.Steps[i]
-		r.Steps[i] = stepReport{Kind: stepNames[s.Kind], Batch: s.Batch, Writes: writesInPlace(s), Entries: []int{}}
+		r.Steps[i] = stepReport{Kind: stepNames[s.Kind], Batch: s.Batch, Entries: []int{}}
 		for _, block := range s.Blocks {
 			r.Steps[i].Entries = append(r.Steps[i].Entries, members[block]...)
 		}
 	}
 	return r
-}
-
-func writesInPlace(s *flatten.Step) bool {
-	for i := range s.Moves {
-		if s.Moves[i].Dst.Base == flatten.Absolute {
-			return true
-		}
-	}
-	return s.Perm != nil
 }
 
 func (c *consumption) ranges() int {
@@ -202,8 +192,8 @@ func SetBase(handle, base, address int64) int64 {
 //
 // alone, if not 0, is the address of four 64-bit numbers: those of a list of entries, of how many Python references to
 // each are accounted for besides the list's, of their gf_own records, and of how many outputs (int32) use their storages
-// by now. If somebody has got hold of one since the records were made, nothing moves, and its number in the list, counted
-// from 1, is returned. Between that look and the move no Python code runs on this thread.
+// by now. If somebody has got hold of one since the records were made, or made it lie elsewhere, nothing moves, and its
+// number in the list, counted from 1, is returned. Between that look and the move no Python code runs on this thread.
 func RunStep(handle, step, stream, alone int64) (changed int64, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

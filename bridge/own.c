@@ -361,7 +361,14 @@ int64_t gf_survey_list(uint64_t list, int64_t expected, uint64_t records) {
   return adoptable;
 }
 
-// The number, from 1, of the first entry that could be given up and is not as it was; 0 if all are.
+// What may be given up is nobody else's still; what is only read lies where it lay.
+static int is_as_it_was(const gf_own *then, const gf_own *now) {
+  if (then->reason <= GF_OWN_OVERLAP) return memcmp(then, now, sizeof *now) == 0;
+  return then->address == now->address && then->bytes == now->bytes && then->storage == now->storage &&
+         then->storage_address == now->storage_address;
+}
+
+// The number, from 1, of the first entry that is not as it was; 0 if all are.
 static int64_t find_changed(PyObject *list, int64_t expected, const gf_own *before, const int32_t *made) {
   Py_ssize_t count = PyList_GET_SIZE(list);
   gf_own *now = malloc((size_t)(count > 0 ? count : 1) * sizeof *now);
@@ -371,7 +378,7 @@ static int64_t find_changed(PyObject *list, int64_t expected, const gf_own *befo
   }
   int64_t changed = survey_list(list, expected, now, made) < 0 ? -1 : 0;
   for (Py_ssize_t i = 0; changed == 0 && i < count; i++)
-    if (before[i].reason <= GF_OWN_OVERLAP && memcmp(&before[i], &now[i], sizeof *now) != 0) changed = i + 1;
+    if (!is_as_it_was(&before[i], &now[i])) changed = i + 1;
   free(now);
   return changed;
 }

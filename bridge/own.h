@@ -61,8 +61,8 @@ int gf_survey(void *const *objects, int64_t count, int64_t expected, gf_own *rec
 int64_t gf_survey_list(uint64_t list, int64_t expected, uint64_t records);
 
 // Surveys a list once more, and compares with the records of before. The number, counted from 1, of the first entry that
-// could be given up then and has got another user since; 0 if there is none; -1 with the exception parked. Takes the
-// GIL. No Python code has run since the counts were read when it returns to a caller that runs none.
+// could be given up then and has got another user since, or that no longer lies where it lay; 0 if there is none; -1
+// with the exception parked. Takes the GIL. No Python code has run since the counts were read when it returns to a caller that runs none.
 int64_t gf_changed(uint64_t list, int64_t expected, uint64_t before, uint64_t made);
 
 // Learns where torch keeps counts; probes is a dict made by goflat._ownership. 1 if the quick way works, 0 if every

@@ -367,7 +367,7 @@ class _Part:
             kind = step["kind"]
             try:
                 if kind == "move":
-                    self._move(i, step["writes"], stream)
+                    self._move(i, stream)
                 elif kind == "free":
                     self._job.containers.drop([self._entries[e] for e in step["entries"]])
                     self._alone.dropped()
@@ -387,12 +387,9 @@ class _Part:
             self._fail(len(self.report["steps"]), outputs)
             raise self._error(error) from None
 
-    def _move(self, step: int, writes: bool, stream: int) -> None:
-        """Move the bytes of a step, over entries only where these are still nobody else's."""
-        if writes:
-            self._check(lambda alone: _core().bridge_RunStep(self._handle, step, stream, alone))
-        else:
-            _core().bridge_RunStep(self._handle, step, stream, 0)
+    def _move(self, step: int, stream: int) -> None:
+        """Move the bytes of a step, if entries still lie where they lay and are nobody else's."""
+        self._check(lambda alone: _core().bridge_RunStep(self._handle, step, stream, alone))
 
     def _look_at_what_stayed(self) -> None:
         """Raise if somebody got hold of an entry that became an output, or part of one, unmoved."""

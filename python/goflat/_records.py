@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 _WORDS = 7  # of 64 bits in a gf_own of bridge/own.h
 _ADDRESS, _BYTES, _STORAGE, _FACTS = 0, 1, 2, 6  # the last word is flags and, above them, reason
+_PLACE = 4  # words that say where an entry lies
 _HALF = 1 << 32
 
 
@@ -84,10 +85,14 @@ class Records:
                 self.hold(e, _ownership.SHARED)
 
     def changed(self, now: Records) -> int | None:
-        """Return an entry that could be given up and is not as it was; None if there is none."""
+        """Return an entry that is not as it was; None if there is none.
+
+        What may be given up must be nobody else's still; what is only read must lie where it lay.
+        """
         for e in range(len(self)) if self._words != now._words else ():
-            at = slice(_WORDS * e, _WORDS * (e + 1))
-            if self.reason(e) <= _ownership.OVERLAP and self._words[at] != now._words[at]:
+            count = _WORDS if self.reason(e) <= _ownership.OVERLAP else _PLACE
+            at = slice(_WORDS * e, _WORDS * e + count)
+            if self._words[at] != now._words[at]:
                 return e
         return None
 

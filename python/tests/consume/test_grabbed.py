@@ -147,6 +147,46 @@ def test_callbacks_that_change_what_an_entry_is(change: str, way: str) -> None:
     del watch
 
 
+MOVES = {name: CHANGES[name] for name in ("set_", "data", "resize_", "storage")}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("change", MOVES)
+def test_callbacks_that_take_memory_away_that_is_only_read(
+    change: str, held: bool, way: str
+) -> None:
+    features = apart([[2, 5, 3], [7, 2, 4]])  # every output is new: one after the other
+    entries = [t for line in features.values() for t in line]
+    watches = [weakref.ref(t) for t in entries]
+    kept = entries[:] if held else []
+    del entries
+    called: list[bool] = []
+
+    def alter() -> None:
+        if not called:
+            called.append(True)
+            for entry in watches:
+                left = entry()
+                if left is not None:
+                    CHANGES[change](left)
+
+    def hook(frame: Any, event: str, function: Any) -> None:
+        if event == "c_call" and getattr(function, "__name__", "") == "bridge_RunStep":
+            sys.setprofile(None)
+            alter()
+
+    with asking(way):
+        sys.setprofile(hook)
+        try:
+            with pytest.raises(goflat.OwnershipError, match="got hold of during the call"):
+                goflat.flatten_(features, max_growth=LOTS)
+        finally:
+            sys.setprofile(None)
+    assert called
+    del kept
+
+
 def unmoved() -> dict[str, list[Tensor]]:
     """Return a job whose output 0 is entry "0", 0 as it lies, and whose output 1 is new."""
     return {
