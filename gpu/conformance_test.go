@@ -331,6 +331,14 @@ func conform(t *testing.T, run runner, most int) {
 	t.Run("many long", func(t *testing.T) {
 		verify(t, run, plainTask(t, r, 1, slices.Repeat([]int64{1}, 350), 16_400, anyhow, 0))
 	})
+	t.Run("bulk", func(t *testing.T) {
+		if onFake { // its few multiprocessors make the cases above bulky
+			return
+		}
+		for _, align := range []func() int{aligned, anyhow} {
+			verify(t, run, plainTask(t, r, 2, slices.Repeat([]int64{50_000}, 8), 501, align, 16))
+		}
+	})
 	t.Run("one long and many tiny", func(t *testing.T) {
 		rows := append(slices.Repeat([]int64{1}, 3000), 90_000)
 		verify(t, run, plainTask(t, r, 1, rows, 61, anyhow, 0))

@@ -129,6 +129,19 @@ DEVICE Vec16 extract(Vec16 a, Vec16 b, u32 at)
     return Vec16{shift_right(w0, w1, bits), shift_right(w1, w2, bits), shift_right(w2, w3, bits), shift_right(w3, w4, bits)};
 }
 
+// next_lanes returns what the next thread of the warp passes as v, the first thread's for
+// the last one. All threads of a warp call it together. `from` is where the vector that
+// is to be had lies, if it is wanted at all: a host runs threads one by one and loads it.
+DEVICE Vec16 next_lanes(Vec16 v, const u8 *from, bool wanted)
+{
+#ifdef __CUDACC__
+    const u32 next = threadIdx.x + 1 & 31;
+    return Vec16{__shfl_sync(~0u, v.x, next), __shfl_sync(~0u, v.y, next), __shfl_sync(~0u, v.z, next), __shfl_sync(~0u, v.w, next)};
+#else
+    return wanted ? host_load<Vec16>(from) : v;
+#endif
+}
+
 template <typename T> DEVICE T smaller(T a, T b)
 {
     return a < b ? a : b;

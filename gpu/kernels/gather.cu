@@ -76,24 +76,28 @@ template <u32 LANES, u32 LOADS> DEVICE void copy_aligned(u8 *dst, const u8 *src,
     }
 }
 
-// copy_shifted is copy_aligned for a source that is `shift` bytes past alignment: two
-// loads a vector, of which a neighbour's brought the second into L1.
+// copy_shifted is copy_aligned for a source that is `shift` bytes past alignment. Vector i
+// of the destination takes bytes of the aligned vectors i and i + 1 of the source: each
+// thread loads one and gets the other from its neighbour. A warp takes LOADS times 32
+// vectors in a row, so that only one thread needs one more.
 template <u32 LANES, u32 LOADS> DEVICE void copy_shifted(u8 *dst, const u8 *src, u32 shift, u32 vectors, u32 lane)
 {
+    const u32 mine = lane % 32;
     src -= shift;
     ROLLED
-    for (u32 i = lane; i < vectors; i += LANES * LOADS) {
-        Vec16 low[LOADS], high[LOADS];
+    for (u32 base = lane / 32 * 32 * LOADS; base < vectors; base += LANES * LOADS) {
+        Vec16 v[LOADS + 1] = {};
         UNROLL
-        for (u32 k = 0; k < LOADS; k++)
-            if (i + k * LANES < vectors) {
-                low[k] = load16(src + u64(i + k * LANES) * 16);
-                high[k] = load16(src + u64(i + k * LANES) * 16 + 16);
-            }
+        for (u32 k = 0; k <= LOADS; k++)
+            if (base + k * 32 + mine <= vectors && (k < LOADS || mine == 0))
+                v[k] = load16(src + u64(base + k * 32 + mine) * 16);
         UNROLL
-        for (u32 k = 0; k < LOADS; k++)
-            if (i + k * LANES < vectors)
-                store16(dst + u64(i + k * LANES) * 16, extract(low[k], high[k], shift));
+        for (u32 k = 0; k < LOADS; k++) {
+            u32 i = base + k * 32 + mine;
+            Vec16 high = next_lanes(mine == 0 ? v[k + 1] : v[k], src + u64(i) * 16 + 16, i < vectors);
+            if (i < vectors)
+                store16(dst + u64(i) * 16, extract(v[k], high, shift));
+        }
     }
 }
 
@@ -174,11 +178,44 @@ template <u32 LOADS> DEVICE void copy_runs(const u32 *table, const Segment &s, u
     }
 }
 
+// Runs are a strided segment's numbers, read once: loads of the table in a loop would wait
+// for the stores before them.
+struct Runs {
+    u32 bytes, divisor[2]; // of a run
+    i64 src_step, dst_step; // from run to run, if there is one axis
+    bool one_axis;
+};
+
+DEVICE Runs read_runs(const u32 *table, u32 place)
+{
+    Runs r;
+    r.bytes = table[place + RUN_WORD];
+    r.divisor[0] = table[place + RUN_DIVISOR_WORD];
+    r.divisor[1] = table[place + RUN_DIVISOR_WORD + 1];
+    r.one_axis = (table[place + SHAPE_WORD] & 0xff) == 1;
+    r.src_step = i64(word64(table, place + AXES_WORD + 3));
+    r.dst_step = i64(word64(table, place + AXES_WORD + 5));
+    return r;
+}
+
+// offsets_of returns where the byte of a number lies, from the segment's first one.
+DEVICE Offsets offsets_of(const u32 *table, const Segment &s, const Runs &r, u32 number)
+{
+    const u32 run = divide(number, r.divisor), in_run = number - run * r.bytes;
+    Offsets o = {i64(run) * r.src_step, i64(run) * r.dst_step};
+    if (!r.one_axis)
+        o = run_offsets(table, s.place, run);
+    o.src += in_run;
+    o.dst += in_run;
+    return o;
+}
+
 // copy_units copies the part [from, to) of a strided segment a unit at a time, each
 // thread for itself. Addresses, steps and runs are multiples of the unit.
 template <typename Unit, u32 LOADS> DEVICE void copy_units(const u32 *table, const Segment &s, u32 from, u32 to, u32 lane)
 {
-    const u32 size = sizeof(Unit), run_bytes = table[s.place + RUN_WORD];
+    const u32 size = sizeof(Unit);
+    const Runs runs = read_runs(table, s.place);
     from = (from + size - 1) / size * size;
     to = (to + size - 1) / size * size;
     ROLLED
@@ -189,10 +226,9 @@ template <typename Unit, u32 LOADS> DEVICE void copy_units(const u32 *table, con
         for (u32 k = 0; k < LOADS; k++) {
             u32 number = at + k * 32 * size;
             if (number < to) {
-                u32 run = divide(number, table + s.place + RUN_DIVISOR_WORD);
-                Offsets o = run_offsets(table, s.place, run);
-                load(v[k], s.src + o.src + (number - run * run_bytes));
-                dst[k] = s.dst + o.dst + (number - run * run_bytes);
+                Offsets o = offsets_of(table, s, runs, number);
+                load(v[k], s.src + o.src);
+                dst[k] = s.dst + o.dst;
             }
         }
         UNROLL
@@ -209,19 +245,17 @@ template <u32 LOADS> DEVICE void copy_strided(const u32 *table, const Segment &s
         copy_runs<LOADS>(table, s, from, to, lane);
         return;
     }
-    // Half as many loads ahead, since each needs an address of its own: with as many the
-    // kernel takes 104 registers instead of 80, and fewer threads fit.
     switch (shape >> 8 & 0xff) {
     case 0:
-        return copy_units<u8, LOADS / 2>(table, s, from, to, lane);
+        return copy_units<u8, LOADS>(table, s, from, to, lane);
     case 1:
-        return copy_units<u16, LOADS / 2>(table, s, from, to, lane);
+        return copy_units<u16, LOADS>(table, s, from, to, lane);
     case 2:
-        return copy_units<u32, LOADS / 2>(table, s, from, to, lane);
+        return copy_units<u32, LOADS>(table, s, from, to, lane);
     case 3:
-        return copy_units<u64, LOADS / 2>(table, s, from, to, lane);
+        return copy_units<u64, LOADS>(table, s, from, to, lane);
     default:
-        return copy_units<Vec16, LOADS / 2>(table, s, from, to, lane);
+        return copy_units<Vec16, LOADS>(table, s, from, to, lane);
     }
 }
 
@@ -235,10 +269,12 @@ template <u32 LANES, u32 LOADS, bool STRIDED> DEVICE void gather(const u32 *tabl
     ROLLED
     for (u32 i = segment_at(table, t.lo); first_number(table, i) < t.hi; i++) {
         const Segment s = read_segment(table, i);
-        if (STRIDED && s.strided)
-            copy_strided<LOADS>(table, s, t, lane);
-        else
-            copy_plain<LANES, LOADS>(s, t, lane);
+        if constexpr (STRIDED)
+            if (s.strided) {
+                copy_strided<LOADS>(table, s, t, lane);
+                continue;
+            }
+        copy_plain<LANES, LOADS>(s, t, lane);
     }
 }
 
@@ -262,12 +298,12 @@ KERNEL(256, 4) gather_warp_32k(PARAMETER(Table32K) table)
     gather<32, 4, false>(table.word);
 }
 
-KERNEL(256, 3) gather_strided_4k(PARAMETER(Table4K) table)
+KERNEL(256, 2) gather_strided_4k(PARAMETER(Table4K) table)
 {
     gather<32, 4, true>(table.word);
 }
 
-KERNEL(256, 3) gather_strided_32k(PARAMETER(Table32K) table)
+KERNEL(256, 2) gather_strided_32k(PARAMETER(Table32K) table)
 {
     gather<32, 4, true>(table.word);
 }

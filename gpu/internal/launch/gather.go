@@ -37,14 +37,16 @@ type Job struct {
 // Run calls launch for every launch of a job and returns its first error, after
 // which it calls it no more.
 func (g *Gather) Run(job *Job, launch func(*Launch) error) error {
-	g.begin(choose(count(job)), job.Multiprocessors, launch)
+	tallies, batches := count(job)
+	g.begin(choose(tallies, batches, job.Multiprocessors), job.Multiprocessors, launch)
 	g.add(job)
 	return g.end()
 }
 
 // RunMoves is Run for moves between addresses, on a device of so many multiprocessors.
 func (g *Gather) RunMoves(moves []flatten.Move, multiprocessors int, launch func(*Launch) error) error {
-	g.begin(choose(countMoves(moves)), multiprocessors, launch)
+	tallies, batches := countMoves(moves)
+	g.begin(choose(tallies, batches, multiprocessors), multiprocessors, launch)
 	for i := range moves {
 		m := &moves[i]
 		g.addRuns(g.route.table[classOfMove(m)], m.Dst.Off, m.Src.Off, m.Bytes, m.Axes)

@@ -215,12 +215,14 @@ func TestRoutes(t *testing.T) {
 	}{
 		{"nothing", plain(t, 2, repeat(8, 0), 4), nil},
 		{"no batches", plain(t, 0, nil, 4), nil},
-		{"seed job", plain(t, 4, repeat(16, 50), 256, 7, 7), []string{"gather_block_4k"}},
+		{"seed job", plain(t, 4, repeat(16, 50), 256, 7, 7), []string{"gather_warp_4k"}},
 		{"2048 segments of 512 bytes", plain(t, 32, repeat(64*32, 8), 16), []string{"gather_warp_32k"}},
 		{"8 x 8 tiny", plain(t, 8, repeat(64, 4), 64), []string{"gather_warp_4k"}},
-		{"64 x 32 of 20 KB", plain(t, 32, repeat(64*32, 20), 260), []string{"gather_block_32k"}},
-		{"a few short beside long ones", plain(t, 1, append(repeat(8, 1000), repeat(8, 1)...), 256), []string{"gather_block_4k"}},
-		{"one huge and 1000 tiny", plain(t, 1, append(repeat(1000, 1), 1<<20), 16), []string{"gather_block_4k", "gather_warp_32k"}},
+		{"64 x 32 of 20 KB", plain(t, 32, repeat(64*32, 20), 260), []string{"gather_warp_32k"}},
+		{"8 x 8 of 12 MB", plain(t, 8, repeat(64, 250), 256, 7, 7), []string{"gather_block_4k"}},
+		{"a few short beside long ones", plain(t, 1, append(repeat(8, 100_000), repeat(8, 1)...), 256), []string{"gather_block_4k"}},
+		{"one long and 1000 short", plain(t, 1, append(repeat(1000, 1), 1<<20), 16), []string{"gather_warp_32k"}},
+		{"one huge and 1000 short", plain(t, 1, append(repeat(1000, 1), 1<<24), 16), []string{"gather_block_4k", "gather_warp_32k"}},
 		{"beyond one launch", plain(t, 1, repeat(2, 3<<20), 256), []string{"gather_block_4k", "gather_block_4k", "gather_block_4k", "gather_block_4k"}},
 	}
 	for _, tt := range tests {
