@@ -8,6 +8,7 @@ import (
 
 	"github.com/goflat/goflat/flatten"
 	"github.com/goflat/goflat/gpu"
+	"github.com/goflat/goflat/gpu/internal/cudatest"
 )
 
 // benchJobs are the shapes that the kernels were chosen for. On the fake driver they
@@ -29,8 +30,13 @@ var benchJobs = []struct {
 	{name: "ragged 1.8 GB", keys: 16, batches: 16, rows: upTo(280), rowBytes: 50176},
 	{name: "64x32 of 512 B", keys: 64, batches: 32, rows: fixed(8), rowBytes: 64},
 	{name: "64x32 of 1040-byte rows", keys: 64, batches: 32, rows: upTo(40), rowBytes: 1040},
+	{name: "64x32 of 1001-byte rows, sources off by 3", keys: 64, batches: 32, rows: upTo(40), rowBytes: 1001, shift: 3},
+	{name: "256x4 of 16 KB", keys: 256, batches: 4, rows: fixed(16), rowBytes: 1024},
 	{name: "seed, sources off by 4", keys: 4, batches: 4, rows: fixed(50), rowBytes: 50176, shift: 4},
 	{name: "seed along dim 1", keys: 4, batches: 4, rows: fixed(50), rowBytes: 196, dim: 1, blocks: 256},
+	{name: "27 x (8192,128) of 4 bytes along dim 1", keys: 27, batches: 1, rows: fixed(128), rowBytes: 4, dim: 1, blocks: 8192},
+	{name: "27 x (8192,128) of 2 bytes along dim 1", keys: 27, batches: 1, rows: fixed(128), rowBytes: 2, dim: 1, blocks: 8192},
+	{name: "26 x (65536,33) of 1 byte along dim 1", keys: 26, batches: 1, rows: fixed(33), rowBytes: 1, dim: 1, blocks: 65536},
 }
 
 func fixed(rows int64) func(*rand.Rand) int64 {
@@ -43,6 +49,8 @@ func upTo(most int64) func(*rand.Rand) int64 {
 
 // Time is a call's when many are enqueued one after the other, so the device's if that
 // is longer than the host's. The last wait belongs to it, which b.Loop would leave out.
+// cold-µs is the device's time alone after something else has filled L2, the median of 11.
+// x and cold-x are multiples of memcpy's times for the same bytes.
 func BenchmarkGather(b *testing.B) {
 	for _, job := range benchJobs {
 		r := rand.New(rand.NewPCG(0, 0))
@@ -60,18 +68,39 @@ func BenchmarkGather(b *testing.B) {
 			}
 			l.Rows = append(l.Rows, rows)
 		}
-		b.Run(job.name+"/gather", func(b *testing.B) { benchGather(b, l, job.shift, max(job.align, 512)) })
-		if !onFake {
-			b.Run(job.name+"/memcpy", func(b *testing.B) { benchCopy(b, l.Bytes()) })
-		}
+		b.Run(job.name, func(b *testing.B) { benchGather(b, l, job.shift, max(job.align, 512)) })
 	}
 }
 
 func benchGather(b *testing.B, l *flatten.Layout, shift, align uintptr) {
-	d := onDevice(b, 0)
+	all := onDevice(b, 0)
 	plan := new(flatten.Plan)
-	d.must(plan.BuildPlain(l))
-	dst, src := make([]uintptr, l.Batches), make([]uintptr, len(l.Rows))
+	all.must(plan.BuildPlain(l))
+	dst, src := all.spread(l, shift, align)
+	var filler uintptr
+	var warm, cold float64 // memcpy's
+	if !onFake {
+		filler = all.room(fillBytes)
+		to, from := all.room(l.Bytes()), all.room(l.Bytes())
+		b.Run("memcpy", func(b *testing.B) {
+			d := onDevice(b, 0)
+			warm, cold = d.measure(b, l.Bytes(), filler, func() error { return cudatest.Copy(to, from, l.Bytes(), d.stream) })
+		})
+	}
+	b.Run("gather", func(b *testing.B) {
+		d := onDevice(b, 0)
+		w, c := d.measure(b, l.Bytes(), filler, func() error { return gpu.Gather(0, d.stream, plan, dst, src) })
+		if warm > 0 {
+			b.ReportMetric(w/warm, "x")
+			b.ReportMetric(c/cold, "cold-x")
+		}
+	})
+}
+
+// spread returns addresses for a layout's outputs and entries: each a multiple of align,
+// entries `shift` bytes past one.
+func (b *bench) spread(l *flatten.Layout, shift, align uintptr) (dst, src []uintptr) {
+	dst, src = make([]uintptr, l.Batches), make([]uintptr, len(l.Rows))
 	var end uintptr
 	place := func(bytes int64, shift uintptr) uintptr {
 		at := (end+align-1)/align*align + shift
@@ -84,32 +113,14 @@ func benchGather(b *testing.B, l *flatten.Layout, shift, align uintptr) {
 	for e := range src {
 		src[e] = place(l.Rows[e]*l.RowBytes(), shift)
 	}
-	base := (d.room(int64(end+align)) + align - 1) / align * align
+	base := (b.room(int64(end+align)) + align - 1) / align * align
 	for i := range dst {
 		dst[i] += base
 	}
 	for e := range src {
 		src[e] += base
 	}
-	d.must(gpu.Gather(0, d.stream, plan, dst, src))
-	d.wait()
-	b.SetBytes(l.Bytes())
-	b.ResetTimer()
-	for range b.N {
-		d.must(gpu.Gather(0, d.stream, plan, dst, src))
-	}
-	d.wait()
-}
-
-func benchCopy(b *testing.B, bytes int64) {
-	d := onDevice(b, 0)
-	to, from := cu.DevicePtr(d.room(bytes)), cu.DevicePtr(d.room(bytes))
-	b.SetBytes(bytes)
-	b.ResetTimer()
-	for range b.N {
-		d.must(cu.MemcpyDtoDAsync(to, from, bytes, cu.NoStream))
-	}
-	d.must(cu.Synchronize())
+	return dst, src
 }
 
 // room returns device memory that is freed at the end of the benchmark.
