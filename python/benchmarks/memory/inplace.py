@@ -30,7 +30,7 @@ from .jobs import (
     write,
 )
 from .meters import clear, meter
-from .setup import ANY, Item, goal, numbers
+from .setup import ANY, Item, exactly, goal, numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -92,7 +92,7 @@ def _measure(timed: Timed, setup: Setup) -> dict[str, Any]:
 
     def consume(d: Features) -> Any:
         flat = goflat.flatten_(d, max_growth=ANY)
-        growths.append(flat.plan.growth)
+        growths.append(exactly(flat.plan.growth))
         return flat
 
     facts = _first(make(), consume, setup)

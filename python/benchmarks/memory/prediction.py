@@ -13,7 +13,7 @@ import goflat
 
 from .jobs import check, draw, filled, oracle
 from .meters import clear, meter
-from .setup import Item, goal
+from .setup import Item, exactly, goal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -87,12 +87,13 @@ def _one(seed: int, setup: Setup) -> Outcome:
     clear(setup)  # so that what is reserved meanwhile shows
     plan = goflat.plan(features, inplace=True)
     found.start()
-    flat = goflat.flatten_(features, max_growth=plan.growth)
+    growth, reserved = exactly(plan.growth), exactly(plan.reserved_growth)
+    flat = goflat.flatten_(features, max_growth=growth)
     rise = found.rise()
     check(flat, want)
     check(held, before)
     slack = sum(LARGE if size > LARGE else GRANULE for size in blocks if size)
-    expected = plan.strategy, count, job.bytes, plan.growth, plan.reserved_growth, slack
+    expected = plan.strategy, count, job.bytes, growth, reserved, slack
     return Outcome(seed, *expected, rise)
 
 

@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
         if not args.only or part in args.only:
             parts[part] = run(part, setup)
             print(report.part(part, parts[part]), flush=True)
-    found = {
+    found: dict[str, Any] = {
         "command": _command(args),
         "setup": setup._asdict(),
         "parts": parts,

@@ -45,6 +45,13 @@ def numbers(seconds: Sequence[float]) -> dict[str, Any]:
     return {"median_s": median(seconds), "iqr_s": high - low, "samples": len(seconds)}
 
 
+def exactly(count: int | tuple[int, int]) -> int:
+    """Return a number of a plan that was made from entries, and so is no range."""
+    if isinstance(count, tuple):
+        raise TypeError(f"{count} is a range")
+    return count
+
+
 def goal(name: str, value: float, limit: float, unit: str = "x") -> dict[str, Any]:
     """Return a number that is to be at most `limit`."""
     return {"name": name, "value": value, "limit": limit, "unit": unit, "met": value <= limit}
