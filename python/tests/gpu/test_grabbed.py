@@ -130,7 +130,7 @@ def test_a_profiler_that_gets_hold_at_the_last_moment(kind: str, grab: str) -> N
     finally:
         sys.setprofile(None)
     assert got
-    assert refused == (in_place > 0)
+    assert refused or not in_place
     seen = [(place, t) for place, t in got if isinstance(t, torch.Tensor) and t.grad_fn is None]
     for place, t in [*seen, *left_in(features).items()]:
         assert torch.equal(t.clone().view(torch.int32), before[place].view(torch.int32)), place
