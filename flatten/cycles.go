@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"math"
 	"slices"
-	"sync"
 )
 
 // A cell is a unit of memory on a grid, and what is to become of it.
@@ -17,17 +16,12 @@ type cell struct {
 // many rows fit into the second-level cache than in 16, and the walk jumps about.
 const usedCell = 1 << 31
 
-// cellPool keeps the cells of earlier plans: clearing fresh memory took a tenth of
-// the time of a large plan.
-var cellPool = sync.Pool{New: func() any { return new([]cell) }}
-
 // cells numbers the units that a permutation moves from or to, densely and by
 // address, over all runs.
 type cells struct {
 	all []cell
-	buf *[]cell // behind all, from the pool
-	src []int   // per segment that moves: the cell of its first byte, before
-	dst []int   // and after
+	src []int // per segment that moves: the cell of its first byte, before
+	dst []int // and after
 }
 
 // mostUnits bounds permutations: one of so many takes some tenths of a second to
@@ -56,7 +50,6 @@ func (j *inPlaceJob) permutation(pl *placement, unit, limit int64) (p *Permutati
 	j.link(pl, c, unit)
 	p.Pos = make([]uint32, 0, moved+moved/8)
 	c.walk(p)
-	c.release()
 	return p, p.TableBytes() <= limit
 }
 
@@ -88,7 +81,7 @@ func tooMany(stretches []stretch, unit int64) bool {
 // address. what is the segment that leaves, or -1 minus the one that goes there.
 func (j *inPlaceJob) touched(pl *placement) []stretch {
 	to := j.destinations(pl)
-	all := make([]stretch, 0, len(j.own)+len(to))
+	all := j.all[:0]
 	for _, e := range j.own {
 		i := j.segmentOf[e]
 		if s := &j.move.Segments[i]; !pl.in[s.Batch] || j.stays(pl, s) {
@@ -101,13 +94,14 @@ func (j *inPlaceJob) touched(pl *placement) []stretch {
 		}
 		all = append(all, stretch{lo, hi, i})
 	}
-	return append(all, to...)
+	j.all = append(all, to...)
+	return j.all
 }
 
 // destinations is where own entries go: a stretch for each, or a whole output
 // where entries go side by side.
 func (j *inPlaceJob) destinations(pl *placement) []stretch {
-	to := make([]stretch, 0, len(j.own))
+	to := j.to[:0]
 	for _, o := range j.outStretches(pl) {
 		for i := j.first[o.what]; i < j.first[o.what+1]; i++ {
 			s := &j.move.Segments[i]
@@ -120,6 +114,7 @@ func (j *inPlaceJob) destinations(pl *placement) []stretch {
 			}
 		}
 	}
+	j.to = to
 	return to
 }
 
@@ -149,7 +144,8 @@ func (p *Permutation) fit(stretches []stretch) (grain int64, span uint64) {
 // number numbers the cells of the stretches; where stretches meet they share cells.
 func (j *inPlaceJob) number(p *Permutation, stretches []stretch) *cells {
 	unit := uint64(p.Unit)
-	c := &cells{src: make([]int, len(j.move.Segments)), dst: make([]int, len(j.move.Segments))}
+	c := &j.cells
+	c.src, c.dst = room(c.src, len(j.move.Segments)), room(c.dst, len(j.move.Segments))
 	var count uint64
 	lo, hi := stretches[0].lo, stretches[0].lo // of the piece of memory numbered last
 	for _, s := range stretches {
@@ -177,17 +173,10 @@ func (j *inPlaceJob) number(p *Permutation, stretches []stretch) *cells {
 
 // make makes room for n cells, of which each must be set.
 func (c *cells) make(n int) {
-	c.buf = cellPool.Get().(*[]cell)
-	if cap(*c.buf) < n {
-		*c.buf = make([]cell, n)
+	if cap(c.all) < n {
+		c.all = make([]cell, n)
 	}
-	c.all = (*c.buf)[:n]
-}
-
-// release ends the use of the cells.
-func (c *cells) release() {
-	cellPool.Put(c.buf)
-	c.all = nil
+	c.all = c.all[:n]
 }
 
 // position gives the cells their positions.

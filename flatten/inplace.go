@@ -130,8 +130,9 @@ type InPlace struct {
 // wrong length or a place outside of its block, and an *OverlapError for blocks that
 // overlap one another or an entry of no block.
 func PlanInPlace(l *Layout, entries []Entry, places []Place, blocks []Block, o Options) (*InPlace, error) {
-	j, err := newInPlaceJob(l, entries, places, blocks, o)
-	if err != nil {
+	j := newInPlaceJob(l, places, blocks, o)
+	defer j.release()
+	if err := j.survey(entries); err != nil {
 		return nil, err
 	}
 	p := j.plan()

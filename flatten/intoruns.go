@@ -103,7 +103,7 @@ func (j *inPlaceJob) fill(pl *placement, batches []int, bins []bin, in []int) {
 // of these, outputs read the memory of entries made key by key, or batch by batch,
 // without leaving gaps between what has been read.
 func (j *inPlaceJob) findLowest() {
-	j.lowest = make([]uint64, j.l.Batches)
+	j.lowest = room(j.lowest, j.l.Batches)
 	for _, e := range slices.Backward(j.own) {
 		j.lowest[e%j.l.Batches] = j.places[e].Addr
 	}

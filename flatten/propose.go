@@ -4,6 +4,7 @@ package flatten
 // the entries' own memory there.
 type way struct {
 	pl      *placement
+	gather  bool // the entries' own memory gets there in one Gather
 	steps   []Step
 	scratch int64
 	early   []bool // per batch: spilled before the steps, for they overwrite its entries; nil for none
@@ -174,11 +175,11 @@ func (j *inPlaceJob) tableLimit() int64 {
 
 // fresh gathers outputs into room where no entry lies.
 func (j *inPlaceJob) fresh() *way {
-	entries := make([]stretch, len(j.own))
+	j.entries = room(j.entries, len(j.own))
 	for i, e := range j.own {
-		entries[i].lo, entries[i].hi = j.extent(e)
+		j.entries[i].lo, j.entries[i].hi = j.extent(e)
 	}
-	free := gaps(j.runs, entries)
+	free := gaps(j.runs, j.entries)
 	var pl *placement
 	for _, align := range []uint64{niceAlign, smallestAlign} {
 		pl = j.spilled()
@@ -187,11 +188,7 @@ func (j *inPlaceJob) fresh() *way {
 			break
 		}
 	}
-	w := &way{pl: pl}
-	if moves := j.ownMoves(pl); len(moves) > 0 {
-		w.steps = []Step{{Kind: Gather, Moves: moves}}
-	}
-	return w
+	return &way{pl: pl, gather: true}
 }
 
 // niceAlign is how allocators align tensors, in bytes.

@@ -4,7 +4,7 @@ import "sort"
 
 // findRuns joins writable blocks that adjoin in one range.
 func (j *inPlaceJob) findRuns() {
-	j.runOf = make([]int, len(j.blocks))
+	j.runOf = room(j.runOf, len(j.blocks))
 	for i := range j.runOf {
 		j.runOf[i] = -1
 	}

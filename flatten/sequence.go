@@ -26,6 +26,9 @@ func (j *inPlaceJob) assemble(w *way) *InPlace {
 	s.flush()
 	s.spillAll(first)
 	s.Scratch = w.scratch
+	if w.gather {
+		s.gather(j.ownMoves(w.pl))
+	}
 	s.Steps = append(s.Steps, w.steps...)
 	s.copyForeign()
 	s.readInPlace()
