@@ -331,6 +331,11 @@ func conform(t *testing.T, run runner, most int) {
 	t.Run("many long", func(t *testing.T) {
 		verify(t, run, plainTask(t, r, 1, slices.Repeat([]int64{1}, 350), 16_400, anyhow, 0))
 	})
+	t.Run("tables of all sizes", func(t *testing.T) {
+		for _, segments := range []int{300, 1000, 2000, 2700} {
+			verify(t, run, plainTask(t, r, 4, slices.Repeat([]int64{1}, segments), 61, anyhow, 16))
+		}
+	})
 	t.Run("bulk", func(t *testing.T) {
 		if onFake { // its few multiprocessors make the cases above bulky
 			return

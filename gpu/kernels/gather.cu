@@ -293,6 +293,16 @@ KERNEL(256, 4) gather_warp_4k(PARAMETER(Table4K) table)
     gather<32, 4, false>(table.word);
 }
 
+KERNEL(256, 4) gather_warp_16k(PARAMETER(Table16K) table)
+{
+    gather<32, 4, false>(table.word);
+}
+
+KERNEL(256, 4) gather_warp_25k(PARAMETER(Table25K) table)
+{
+    gather<32, 4, false>(table.word);
+}
+
 KERNEL(256, 4) gather_warp_32k(PARAMETER(Table32K) table)
 {
     gather<32, 4, false>(table.word);

@@ -46,6 +46,8 @@ const std::map<std::string, std::vector<Phase>> kernels = {
     {"gather_block_4k", {whole<Table4K, gather_block_4k>}},
     {"gather_block_32k", {whole<Table32K, gather_block_32k>}},
     {"gather_warp_4k", {whole<Table4K, gather_warp_4k>}},
+    {"gather_warp_16k", {whole<Table16K, gather_warp_16k>}},
+    {"gather_warp_25k", {whole<Table25K, gather_warp_25k>}},
     {"gather_warp_32k", {whole<Table32K, gather_warp_32k>}},
     {"gather_strided_4k", {whole<Table4K, gather_strided_4k>}},
     {"gather_strided_32k", {whole<Table32K, gather_strided_32k>}},

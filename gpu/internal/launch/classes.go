@@ -73,7 +73,7 @@ func class(bytes int64, axes int) int {
 }
 
 // A route says for each class in which table it goes, and for each table by which
-// kernel: the small one, or the large if the table may need it.
+// kernel: the one with the smallest parameters that the table may need.
 type route struct {
 	table  [numClasses]int
 	kernel [numClasses]Kernel
@@ -112,9 +112,7 @@ func choose(t [numClasses]tally, batches, multiprocessors int) route {
 		if class == long && places == all { // of a batch, all in one table and side by side
 			places = batches
 		}
-		if recordsWord+t[class].words+placeWords*places > SmallWords {
-			r.kernel[class] = r.kernel[class].large()
-		}
+		r.kernel[class] = r.kernel[class].fitting(recordsWord + t[class].words + placeWords*places)
 	}
 	return r
 }

@@ -8,6 +8,8 @@ const (
 	Block4K Kernel = iota
 	Block32K
 	Warp4K
+	Warp16K
+	Warp25K
 	Warp32K
 	Strided4K
 	Strided32K
@@ -23,6 +25,8 @@ var kernels = [NumKernels]struct {
 	Block4K:    {"gather_block_4k", 512, 512, SmallWords},
 	Block32K:   {"gather_block_32k", 512, 512, LargeWords},
 	Warp4K:     {"gather_warp_4k", 256, 32, SmallWords},
+	Warp16K:    {"gather_warp_16k", 256, 32, MiddleWords},
+	Warp25K:    {"gather_warp_25k", 256, 32, WideWords},
 	Warp32K:    {"gather_warp_32k", 256, 32, LargeWords},
 	Strided4K:  {"gather_strided_4k", 256, 32, SmallWords},
 	Strided32K: {"gather_strided_32k", 256, 32, LargeWords},
@@ -37,8 +41,16 @@ func (k Kernel) Words() int { return kernels[k].words }
 // Threads is the number of threads of a block.
 func (k Kernel) Threads() uint32 { return kernels[k].threads }
 
-// large returns the kernel that does the same with large parameters.
-func (k Kernel) large() Kernel { return k | 1 }
+// fitting returns the kernel that does the same as k, the one of the smallest parameters,
+// with the smallest that hold so many words, or else the largest. Sizes matter to small jobs, which
+// go to warps: an empty launch takes 3.0 µs on an H200 with 4 KiB and 5.4 with 32 KiB, a
+// gather of 16 MB in 1,024 segments 16.
+func (k Kernel) fitting(words int) Kernel {
+	for kernels[k].words < words && kernels[k].words < LargeWords {
+		k++
+	}
+	return k
+}
 
 // blocks returns how many blocks cover so many bytes in tiles of a size.
 func (k Kernel) blocks(bytes, tile uint32) uint32 {

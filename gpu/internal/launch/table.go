@@ -4,8 +4,10 @@ import "math/bits"
 
 // The layout of a table, as in gpu/kernels/table.cuh.
 const (
-	SmallWords = 4096 / 4  // what every launch may have
-	LargeWords = 32764 / 4 // what drivers from CUDA 12.1 on take
+	SmallWords  = 4096 / 4  // what every launch may have
+	MiddleWords = 16384 / 4 // 1,300 segments
+	WideWords   = 25600 / 4 // 2,048 segments of up to 126 batches
+	LargeWords  = 32764 / 4 // what drivers from CUDA 12.1 on take
 
 	segmentsWord = 0
 	bytesWord    = 1
@@ -32,7 +34,7 @@ const maxBytes = 1<<31 - 1<<16
 // the front, places from the end.
 type table struct {
 	words    [LargeWords]uint32
-	capacity int    // words in use, SmallWords or LargeWords
+	capacity int    // words in use, those of the kernel
 	records  int    // written
 	top      int    // lowest word of the places
 	bytes    uint32 // that the records move
