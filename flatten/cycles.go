@@ -33,7 +33,7 @@ const mostUnits = 1 << 22
 // where nothing moves. ok is false where the positions would not fit in 31 bits,
 // or the table would be longer than limit.
 func (j *inPlaceJob) permutation(pl *placement, unit, limit int64) (p *Permutation, ok bool) {
-	moved := j.movedUnits(pl, unit)
+	moved := j.findMoving(pl) / unit
 	if moved == 0 {
 		return nil, true
 	}
@@ -47,34 +47,33 @@ func (j *inPlaceJob) permutation(pl *placement, unit, limit int64) (p *Permutati
 		return nil, false
 	}
 	c := j.number(p, stretches)
-	j.link(pl, c, unit)
+	j.link(c, unit)
 	p.Pos = make([]uint32, 0, moved+moved/8)
 	c.walk(p)
 	return p, p.TableBytes() <= limit
 }
 
-// movedUnits is how many units do not stay.
-func (j *inPlaceJob) movedUnits(pl *placement, unit int64) int64 {
-	var n int64
+// findMoving finds the segments of own entries that go to outputs in place and do not
+// stay, and how many bytes they have.
+func (j *inPlaceJob) findMoving(pl *placement) (bytes int64) {
+	j.moving = room(j.moving, len(j.move.Segments))
 	for i := range j.move.Segments {
 		if s := &j.move.Segments[i]; pl.in[s.Batch] && j.ownEntry[s.Entry] && !j.stays(pl, s) {
-			n += s.Payload() / unit
+			j.moving[i] = true
+			bytes += s.Payload()
 		}
 	}
-	return n
+	return bytes
 }
 
 // tooMany reports whether the stretches have more cells than are sensible: many
 // more than move, since of an output along another dim than the first all count.
 func tooMany(stretches []stretch, unit int64) bool {
-	var cells uint64
+	var bytes uint64
 	for _, s := range stretches {
-		cells += (s.hi - s.lo) / uint64(unit)
-		if cells > 4*mostUnits {
-			return true
-		}
+		bytes += s.hi - s.lo
 	}
-	return false
+	return bytes/uint64(unit) > 4*mostUnits
 }
 
 // touched is the stretches that own entries of outputs in place leave or go to, by
@@ -84,7 +83,7 @@ func (j *inPlaceJob) touched(pl *placement) []stretch {
 	all := j.all[:0]
 	for _, e := range j.own {
 		i := j.segmentOf[e]
-		if s := &j.move.Segments[i]; !pl.in[s.Batch] || j.stays(pl, s) {
+		if !j.moving[i] {
 			continue
 		}
 		lo, hi := j.extent(e)
@@ -108,7 +107,7 @@ func (j *inPlaceJob) destinations(pl *placement) []stretch {
 			switch {
 			case len(s.Axes) > 0:
 				to = append(to, stretch{o.lo, o.hi, -1 - i})
-			case j.ownEntry[s.Entry] && !j.stays(pl, s):
+			case j.moving[i]:
 				at := o.lo + uint64(s.Dst)
 				to = append(to, stretch{at, at + uint64(s.Bytes), -1 - i})
 			}
@@ -133,9 +132,9 @@ func (j *inPlaceJob) outStretches(pl *placement) []stretch {
 // fit is the grain for cells that begin somewhere on the grids of the stretches,
 // and the distance of the last one from the origin.
 func (p *Permutation) fit(stretches []stretch) (grain int64, span uint64) {
-	steps := uint64(p.Unit)
+	steps := uint64(p.Unit) // any number with the same powers of two in it as the gcd
 	for _, s := range stretches {
-		steps = gcd(steps, s.lo-p.Origin)
+		steps |= s.lo - p.Origin
 		span = max(span, s.hi-p.Origin)
 	}
 	return grainFor(steps), span
@@ -143,29 +142,29 @@ func (p *Permutation) fit(stretches []stretch) (grain int64, span uint64) {
 
 // number numbers the cells of the stretches; where stretches meet they share cells.
 func (j *inPlaceJob) number(p *Permutation, stretches []stretch) *cells {
-	unit := uint64(p.Unit)
+	units := divisorOf(uint64(p.Unit))
 	c := &j.cells
 	c.src, c.dst = room(c.src, len(j.move.Segments)), room(c.dst, len(j.move.Segments))
 	var count uint64
 	lo, hi := stretches[0].lo, stretches[0].lo // of the piece of memory numbered last
 	for _, s := range stretches {
 		if s.lo > hi {
-			count += (hi - lo) / unit
+			count += units.of(hi - lo)
 			lo, hi = s.lo, s.lo
 		}
 		hi = max(hi, s.hi)
-		at := int(count + (s.lo-lo)/unit)
+		at := int(count + units.of(s.lo-lo))
 		if s.what >= 0 {
 			c.src[s.what] = at
 			continue
 		}
 		i := -1 - s.what
 		if seg := &j.move.Segments[i]; len(seg.Axes) > 0 {
-			at += int(seg.Dst / p.Unit)
+			at += int(units.of(uint64(seg.Dst)))
 		}
 		c.dst[i] = at
 	}
-	count += (hi - lo) / unit
+	count += units.of(hi - lo)
 	c.make(int(count))
 	c.position(p, stretches)
 	return c
@@ -181,12 +180,12 @@ func (c *cells) make(n int) {
 
 // position gives the cells their positions.
 func (c *cells) position(p *Permutation, stretches []stretch) {
-	unit := uint64(p.Unit)
+	unit, grains := uint64(p.Unit), divisorOf(uint64(p.Grain))
 	step := uint32(p.Unit / p.Grain)
 	next, at := 0, stretches[0].lo
 	for _, s := range stretches {
 		at = max(at, s.lo)
-		pos := uint32((at - p.Origin) / uint64(p.Grain))
+		pos := uint32(grains.of(at - p.Origin))
 		for ; at < s.hi; at += unit {
 			c.all[next] = cell{pos: pos}
 			next++
@@ -197,13 +196,12 @@ func (c *cells) position(p *Permutation, stretches []stretch) {
 
 // link notes for every cell of an output in place which cell's unit it gets. A
 // unit that stays, or comes from elsewhere, is not noted.
-func (j *inPlaceJob) link(pl *placement, c *cells, unit int64) {
-	for i := range j.move.Segments {
-		s := &j.move.Segments[i]
-		if !pl.in[s.Batch] || !j.ownEntry[s.Entry] || j.stays(pl, s) {
-			continue
+func (j *inPlaceJob) link(c *cells, unit int64) {
+	units := divisorOf(uint64(unit))
+	for i, moves := range j.moving {
+		if s := &j.move.Segments[i]; moves {
+			c.linkAxes(s.Axes, c.dst[i], c.src[i], int(units.of(uint64(s.Bytes))), unit)
 		}
-		c.linkAxes(s.Axes, c.dst[i], c.src[i], int(s.Bytes/unit), unit)
 	}
 }
 

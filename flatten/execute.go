@@ -3,7 +3,6 @@ package flatten
 import (
 	"fmt"
 	"runtime"
-	"sync"
 	"sync/atomic"
 )
 
@@ -17,6 +16,10 @@ const workerBytes = 1 << 20
 // sharesPerWorker is into how many shares a worker's part is cut, so that one
 // that was late or slow leaves some to the others.
 const sharesPerWorker = 4
+
+// spins is how often to look whether the others are done before sleeping: about
+// 20 microseconds.
+const spins = 20000
 
 // Execute does what Apply does, faster: large jobs on up to workers goroutines,
 // GOMAXPROCS of them where workers is 0 or less, and small ones on the caller's
@@ -50,21 +53,49 @@ func usefulWorkers(allowed int, total int64) int {
 
 // share calls move for all bytes of the plan, total of them, on up to workers
 // goroutines: the parts between neighbouring cuts, each by the worker that
-// first has nothing else to do.
+// first has nothing else to do, the caller being one. It returns when all bytes
+// are moved, even if a worker has not begun by then: on a busy machine a
+// goroutine may wait for a core for longer than the whole job takes.
 func (p *Plan) share(total int64, workers int, move func(s *Segment, first, end int64)) {
 	cuts := p.cuts(total, workers*sharesPerWorker)
-	var next atomic.Int64
+	w := &shares{left: make(chan struct{})}
+	w.open.Store(int64(len(cuts) - 1))
 	work := func() {
-		for i := next.Add(1); i < int64(len(cuts)); i = next.Add(1) {
+		for i := w.next.Add(1); i < int64(len(cuts)); i = w.next.Add(1) {
 			p.between(cuts[i-1], cuts[i], move)
+			w.close()
 		}
 	}
-	var others sync.WaitGroup
 	for range workers - 1 {
-		others.Go(work)
+		go work()
 	}
 	work()
-	others.Wait()
+	w.wait()
+}
+
+// shares counts the shares of a job.
+type shares struct {
+	next atomic.Int64  // the last one that a worker has taken
+	open atomic.Int64  // those that are not done yet
+	left chan struct{} // closed when there are none
+}
+
+// close notes that one more is done.
+func (w *shares) close() {
+	if w.open.Add(-1) == 0 {
+		close(w.left)
+	}
+}
+
+// wait returns when all shares are done. What others have begun takes them a few
+// microseconds; going to sleep and being woken takes more.
+func (w *shares) wait() {
+	for range spins {
+		if w.open.Load() == 0 {
+			return
+		}
+	}
+	<-w.left
 }
 
 // between calls move for everything between two cuts.

@@ -23,8 +23,12 @@ func (j *inPlaceJob) newGrid() *grid {
 	g := &grid{first: make([]uint64, len(j.runs))}
 	var unit uint64
 	inner := j.blockRowBytes()
+	last := int64(-1)
 	for _, rows := range j.l.Rows {
-		unit = gcd(uint64(rows*inner), unit)
+		if rows != last {
+			unit = gcd(uint64(rows*inner), unit)
+		}
+		last = rows
 	}
 	seen := make([]bool, len(j.runs))
 	for _, e := range j.own {

@@ -31,6 +31,7 @@ type inPlaceJob struct {
 	runOf    []int    // per block: index of its run, -1 for a fixed one
 	lowest   []uint64 // per batch: lowest address of its own entries
 
+	moving  []bool    // per segment: permutation moves it
 	entries []stretch // room for fresh
 	to, all []stretch // room for destinations and touched
 	cells   cells     // room for permutation
@@ -131,9 +132,13 @@ func (j *inPlaceJob) measure(entries []Entry) {
 	rowBytes := j.l.RowBytes()
 	j.span = room(j.span, len(j.l.Rows))
 	j.outBytes = room(j.outBytes, j.l.Batches)
+	batch := 0
 	for e, rows := range j.l.Rows {
 		j.span[e] = rows * rowBytes
-		j.outBytes[e%j.l.Batches] += j.span[e]
+		j.outBytes[batch] += j.span[e]
+		if batch++; batch == j.l.Batches {
+			batch = 0
+		}
 		if entries != nil && entries[e].Strides != nil {
 			lo, hi := entries[e].Span(j.l.DType.ElemBytes())
 			j.span[e] = hi - lo
@@ -155,7 +160,7 @@ func (j *inPlaceJob) sortBlocks() error {
 			j.byAddr = append(j.byAddr, i)
 		}
 	}
-	slices.SortFunc(j.byAddr, func(a, b int) int { return cmp.Compare(j.blocks[a].Lo, j.blocks[b].Lo) })
+	sortBy(j.byAddr, func(i int) uint64 { return j.blocks[i].Lo })
 	reach, last := uint64(0), -1
 	for _, i := range j.byAddr {
 		b := j.blocks[i]
@@ -165,6 +170,19 @@ func (j *inPlaceJob) sortBlocks() error {
 		reach, last = b.Hi, i
 	}
 	return nil
+}
+
+// sortBy sorts a list by a key, which is quick where it is in order, as entries that
+// were made one after the other often are.
+func sortBy(list []int, key func(int) uint64) {
+	last := uint64(0)
+	for _, i := range list {
+		if key(i) < last {
+			slices.SortFunc(list, func(a, b int) int { return cmp.Compare(key(a), key(b)) })
+			return
+		}
+		last = key(i)
+	}
 }
 
 // checkPlaces makes sure that each entry lies inside its block, or outside of all.
@@ -235,7 +253,7 @@ func (j *inPlaceJob) findOwn(entries []Entry) {
 		}
 		j.own = append(j.own, e)
 	}
-	slices.SortFunc(j.own, func(a, b int) int { return cmp.Compare(j.places[a].Addr, j.places[b].Addr) })
+	sortBy(j.own, func(e int) uint64 { return j.places[e].Addr })
 	j.fixSharers()
 	j.own = slices.DeleteFunc(j.own, func(e int) bool { return j.fixed[j.places[e].Block] })
 	j.ownEntry = room(j.ownEntry, len(j.places))

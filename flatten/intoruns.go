@@ -104,7 +104,7 @@ func (j *inPlaceJob) fill(pl *placement, batches []int, bins []bin, in []int) {
 // without leaving gaps between what has been read.
 func (j *inPlaceJob) findLowest() {
 	j.lowest = room(j.lowest, j.l.Batches)
-	for _, e := range slices.Backward(j.own) {
-		j.lowest[e%j.l.Batches] = j.places[e].Addr
+	for n := len(j.own) - 1; n >= 0; n-- {
+		j.lowest[j.own[n]%j.l.Batches] = j.places[j.own[n]].Addr
 	}
 }

@@ -17,6 +17,28 @@ func mul(a, b int64) (product int64, ok bool) {
 	return int64(lo), true
 }
 
+// A divisor divides multiples of a number, by a multiplication: the odd part of the number
+// has an inverse modulo 2^64 (Granlund and Montgomery, PLDI 1994, section 9). Plans divide
+// several times an entry.
+type divisor struct {
+	inverse uint64
+	shift   int
+}
+
+// divisorOf is the divisor for n, which is not 0.
+func divisorOf(n uint64) divisor {
+	d := divisor{shift: bits.TrailingZeros64(n)}
+	odd := n >> d.shift
+	d.inverse = odd // right in 3 bits, and in twice as many after each step of Newton's
+	for range 5 {
+		d.inverse *= 2 - odd*d.inverse
+	}
+	return d
+}
+
+// of is multiple divided by the number.
+func (d divisor) of(multiple uint64) uint64 { return multiple >> d.shift * d.inverse }
+
 func magnitude(a int64) uint64 {
 	if a < 0 {
 		return -uint64(a)
