@@ -8,16 +8,15 @@
 // byte outside the segments is read or written, so segments may end where an
 // allocation does.
 //
-// The floor is cudaMemcpy of the same bytes. On an H200 the block form takes 1.01 times as
-// long at 3.2 GB and 1.02 at 1.8 GB, with L2 full of other data or not; 0.8 and 1.04 at 40
-// MB. What decides there, by `go test -bench Gather ./gpu` with and without a fill of 512
-// MiB before each call, at 3.2 GB:
+// The floor is cudaMemcpy of the same bytes. On an H200 whose L2 is full of other data the
+// block form takes 1.015 times as long at 3.2 and 1.9 GB, the warp form 1.05 to 1.1 at 40 MB.
+// docs/adr/0014-gather-kernels-by-size.md has the forms that lost. What decides:
 //
-//   - Loads in flight a thread: with 4 and two blocks a multiprocessor 1.00 after a copy and
-//     1.05 after the fill, with 2 and three blocks, or 1 and four, 1.01 after both.
-//   - Tiles: 32 KiB a block. 8 KiB takes 1.26, since finding the segment costs as much as
-//     the copy; 16 KiB 1.02, 64 KiB 1.02.
-//   - Blocks of 256 threads take 1.02, of 1024 threads 1.02.
+//   - Loads in flight a thread: a block of 512 threads with 4 and two blocks a multiprocessor,
+//     or with 2 and three, at 3.2 GB; with 1 and four 1.18, with 1,024 threads 1.18.
+//   - Tiles: 32 KiB a block, 2 KiB a warp (gpu/internal/launch/kernel.go).
+//   - Warps that move runs: three blocks of 256 threads although a few registers are spilt. With two and none
+//     spilt 27 x (8192,128) floats along dim 1 take 1.15 instead of 1.11.
 #include "table.cuh"
 
 // A Stretch is the part [from, to) of a run of contiguous bytes.
@@ -278,14 +277,14 @@ template <u32 LANES, u32 LOADS, bool STRIDED> DEVICE void gather(const u32 *tabl
     }
 }
 
-KERNEL(512, 3) gather_block_4k(PARAMETER(Table4K) table)
+KERNEL(512, 2) gather_block_4k(PARAMETER(Table4K) table)
 {
-    gather<512, 2, false>(table.word);
+    gather<512, 4, false>(table.word);
 }
 
-KERNEL(512, 3) gather_block_32k(PARAMETER(Table32K) table)
+KERNEL(512, 2) gather_block_32k(PARAMETER(Table32K) table)
 {
-    gather<512, 2, false>(table.word);
+    gather<512, 4, false>(table.word);
 }
 
 KERNEL(256, 4) gather_warp_4k(PARAMETER(Table4K) table)
@@ -308,12 +307,12 @@ KERNEL(256, 4) gather_warp_32k(PARAMETER(Table32K) table)
     gather<32, 4, false>(table.word);
 }
 
-KERNEL(256, 2) gather_strided_4k(PARAMETER(Table4K) table)
+KERNEL(256, 3) gather_strided_4k(PARAMETER(Table4K) table)
 {
     gather<32, 4, true>(table.word);
 }
 
-KERNEL(256, 2) gather_strided_32k(PARAMETER(Table32K) table)
+KERNEL(256, 3) gather_strided_32k(PARAMETER(Table32K) table)
 {
     gather<32, 4, true>(table.word);
 }

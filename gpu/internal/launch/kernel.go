@@ -61,8 +61,8 @@ func (k Kernel) blocks(bytes, tile uint32) uint32 {
 
 // tile returns the tile for so many bytes on a device of so many multiprocessors.
 //
-// Large jobs take the tiles that are the fastest on an H200: 32 KiB a block (two rounds of
-// two loads a thread, gpu/kernels/gather.cu) and 2 KiB a warp (one round of four). Small
+// Large jobs take the tiles that are the fastest on an H200: 32 KiB a block (one round of
+// four loads a thread, gpu/kernels/gather.cu) and 2 KiB a warp (one round of four). Small
 // jobs take smaller ones, so that there are at least 4 blocks or 8 warps a multiprocessor;
 // for 1 MB in 2048 segments 8 warps take 1.85 times as long as memcpy, 16 take 1.94, 32
 // take 2.26.
