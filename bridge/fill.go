@@ -182,11 +182,12 @@ func contiguous(views []flatten.View) bool {
 
 // copy moves the bytes on the CPU, without the GIL where that takes a while.
 func (j *job) copy() error {
-	j.slices()
-	if j.layout.Bytes() > gilBytes {
+	total := j.layout.Bytes()
+	if total > gilBytes {
 		C.gf_pause(j.c)
 		defer C.gf_resume(j.c)
 	}
-	j.plan.Execute(j.dst, j.src, 0)
+	j.wantHugePages()
+	j.move(total)
 	return nil
 }

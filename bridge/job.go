@@ -35,6 +35,7 @@ type job struct {
 	dst        [][]byte
 	srcAddr    []uintptr
 	dstAddr    []uintptr
+	team       team
 	inMemory   []flatten.Memory
 	counts     []int64
 	outMemory  []flatten.Memory

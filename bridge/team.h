@@ -1,0 +1,28 @@
+// Copies on the CPU, made by the threads that torch has.
+#ifndef GOFLAT_TEAM_H
+#define GOFLAT_TEAM_H
+
+#include <stdint.h>
+
+typedef struct {
+  uint64_t dst, src;  // addresses; the two ranges do not overlap
+  int64_t bytes;
+} gf_piece;
+
+// How many threads torch would use for an operation of this thread, 0 where it has no team that we can call.
+int gf_team_size(void);
+
+// Whether the team of this thread is on its cores: 1, 0 if it sleeps or others have them, -1 before its first copy.
+int gf_team_awake(void);
+
+// Copies all pieces. ends[i] is the piece behind the last one of share i; a share is what one thread takes at a time.
+// Returns when all bytes are in place. Needs no GIL and calls nothing of Python.
+void gf_team_copy(const gf_piece *pieces, const int64_t *ends, int64_t shares, int threads);
+
+// The same by the calling thread alone.
+void gf_copy_pieces(const gf_piece *pieces, int64_t count);
+
+// Asks for large pages below bytes of fresh memory; changes nothing else. See docs/adr/0015.
+void gf_want_huge_pages(uint64_t addr, int64_t bytes);
+
+#endif
