@@ -35,6 +35,9 @@ type inPlaceJob struct {
 	entries []stretch // room for fresh
 	to, all []stretch // room for destinations and touched
 	cells   cells     // room for permutation
+	unread  []int     // room for sequence
+	freed   []bool    // likewise
+	user    []int32   // room for freedBy
 }
 
 // jobPool keeps the jobs of earlier plans for their memory. A plan of 2048 entries takes

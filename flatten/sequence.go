@@ -51,7 +51,8 @@ func (j *inPlaceJob) newSequence(pl *placement) *sequence {
 	}
 	s := &sequence{inPlaceJob: j, InPlace: p, pl: pl}
 	p.Under, s.kept = j.under(pl)
-	s.unread, s.freed = make([]int, len(j.blocks)), make([]bool, len(j.blocks))
+	j.unread, j.freed = room(j.unread, len(j.blocks)), room(j.freed, len(j.blocks))
+	s.unread, s.freed = j.unread, j.freed
 	for e, at := range j.places {
 		if at.Block >= 0 && j.span[e] > 0 {
 			s.unread[at.Block]++
@@ -202,14 +203,17 @@ func (j *inPlaceJob) under(pl *placement) (under [][]int, kept []bool) {
 // blocksUnder is the blocks that [lo, hi) lies on, and how many of its bytes are
 // on free room.
 func (j *inPlaceJob) blocksUnder(lo, hi uint64) (under []int, free int64) {
-	for n := j.firstBlock(lo); n < len(j.byAddr); n++ {
-		i := j.byAddr[n]
-		b := j.blocks[i]
-		if b.Lo >= hi {
-			break
-		}
-		under = append(under, i)
-		if j.freeRoom[i] {
+	first := j.firstBlock(lo)
+	last := first
+	for last < len(j.byAddr) && j.blocks[j.byAddr[last]].Lo < hi {
+		last++
+	}
+	if first == last {
+		return nil, 0
+	}
+	under = slices.Clone(j.byAddr[first:last])
+	for _, i := range under {
+		if b := &j.blocks[i]; j.freeRoom[i] {
 			free += int64(min(hi, b.Hi) - max(lo, b.Lo))
 		}
 	}

@@ -15,7 +15,10 @@ type spill struct {
 // spillOrder is the order in which spilled outputs are made, those that must be
 // early and the others. kept are the blocks that are never given back.
 func (j *inPlaceJob) spillOrder(pl *placement, kept, early []bool) (first, late []int) {
-	free := j.freedBy(kept)
+	free := make([]int64, j.l.Batches)
+	if j.allocates(pl) {
+		free = j.freedBy(kept)
+	}
 	var before, after []spill
 	for b, n := range j.outBytes {
 		switch s := (spill{b, n, free[b]}); {
@@ -57,13 +60,15 @@ func lowestPeak(spills []spill) []int {
 // freedBy is, per batch, the bytes of the blocks that only its entries use. A
 // block of several batches counts for none.
 func (j *inPlaceJob) freedBy(kept []bool) []int64 {
-	const none, several = -1, -2
-	user := make([]int, len(j.blocks))
-	for i := range user {
-		user[i] = none
-	}
+	const none, several = 0, -1
+	j.user = room(j.user, len(j.blocks)) // 1 + the batch
+	user := j.user
+	b := int32(0)
 	for e, p := range j.places {
-		b := e % j.l.Batches
+		if int(b) == j.l.Batches {
+			b = 0
+		}
+		b++
 		switch {
 		case p.Block < 0 || j.span[e] == 0:
 		case user[p.Block] == none:
@@ -74,8 +79,8 @@ func (j *inPlaceJob) freedBy(kept []bool) []int64 {
 	}
 	free := make([]int64, j.l.Batches)
 	for i, b := range user {
-		if b >= 0 && !kept[i] {
-			free[b] += j.blocks[i].Bytes
+		if b > 0 && !kept[i] {
+			free[b-1] += j.blocks[i].Bytes
 		}
 	}
 	return free
