@@ -180,17 +180,23 @@ func (c *cells) make(n int) {
 
 // position gives the cells their positions.
 func (c *cells) position(p *Permutation, stretches []stretch) {
-	unit, grains := uint64(p.Unit), divisorOf(uint64(p.Grain))
+	units, grains := divisorOf(uint64(p.Unit)), divisorOf(uint64(p.Grain))
 	step := uint32(p.Unit / p.Grain)
 	next, at := 0, stretches[0].lo
 	for _, s := range stretches {
 		at = max(at, s.lo)
+		if at >= s.hi {
+			continue
+		}
 		pos := uint32(grains.of(at - p.Origin))
-		for ; at < s.hi; at += unit {
-			c.all[next] = cell{pos: pos}
-			next++
+		n := int(units.of(s.hi - at))
+		all := c.all[next : next+n]
+		for i := range all {
+			all[i] = cell{pos: pos}
 			pos += step
 		}
+		next += n
+		at = s.hi
 	}
 }
 
@@ -208,9 +214,7 @@ func (j *inPlaceJob) link(c *cells, unit int64) {
 // linkAxes links n cells for every turn of the axes.
 func (c *cells) linkAxes(axes []Axis, dst, src, n int, unit int64) {
 	if len(axes) == 0 {
-		for i := range n {
-			c.link(dst+i, src+i)
-		}
+		c.link(dst, src, n)
 		return
 	}
 	for i := range axes[0].N {
@@ -218,10 +222,17 @@ func (c *cells) linkAxes(axes []Axis, dst, src, n int, unit int64) {
 	}
 }
 
-func (c *cells) link(dst, src int) {
-	if dst != src {
-		c.all[dst].from |= uint32(src + 1)
-		c.all[src].from |= usedCell
+// link links n cells that lie one after the other on both sides.
+func (c *cells) link(dst, src, n int) {
+	if dst == src {
+		return
+	}
+	to, from := c.all[dst:dst+n], c.all[src:src+n]
+	for i := range to {
+		to[i].from |= uint32(src + i + 1)
+	}
+	for i := range from {
+		from[i].from |= usedCell
 	}
 }
 
@@ -244,16 +255,17 @@ func (c *cells) walk(p *Permutation) {
 
 // follow appends the chain from cell start on, and unlinks it.
 func (c *cells) follow(p *Permutation, start int) {
-	for i := start; ; {
+	pos := p.Pos
+	for i := start; i >= 0; {
 		at := &c.all[i]
-		p.Pos = append(p.Pos, at.pos)
-		next := int(at.from&^usedCell) - 1
+		pos = append(pos, at.pos)
+		i = int(at.from&^usedCell) - 1
 		at.from = 0
-		if next < 0 || next == start {
-			return
+		if i == start {
+			break
 		}
-		i = next
 	}
+	p.Pos = pos
 }
 
 // end ends the chain that was appended last.

@@ -57,7 +57,7 @@ func (g *pager) permute() bool {
 	found := false
 	for f := range c.all {
 		if g.frames[f].away(f) && g.frames[f].home < g.scratch {
-			c.link(f, g.frames[f].home)
+			c.link(f, g.frames[f].home, 1)
 			found = true
 		}
 	}
