@@ -14,8 +14,9 @@ import (
 const workerBytes = 1 << 20
 
 // sharesPerWorker is into how many shares a worker's part is cut, so that one
-// that was late or slow leaves some to the others.
-const sharesPerWorker = 4
+// that was late or slow leaves some to the others: nobody waits for more than
+// 1/16 of a part that was begun on a core that another process then took.
+const sharesPerWorker = 16
 
 // spins is how often to look whether the others are done before sleeping: about
 // 20 microseconds.

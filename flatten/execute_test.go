@@ -6,7 +6,9 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // run plans a job and compares all ways to run it.
@@ -224,5 +226,51 @@ func TestVerifyFindsBrokenPlans(t *testing.T) {
 				t.Errorf("got %v, want %q", err, tt.want)
 			}
 		})
+	}
+}
+
+// With one processor a worker begins only after the caller has moved everything:
+// the caller must not wait for it, and it must not touch memory that is no longer the job's.
+func TestLateWorkersFindNothingToDo(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	l := uniform(4, 4, 16, 256)
+	p := new(Plan)
+	if err := p.BuildPlain(l); err != nil {
+		t.Fatal(err)
+	}
+	var moved int64
+	over := false
+	p.share(l.Bytes(), 8, func(_ *Segment, first, end int64) {
+		if over {
+			t.Error("bytes were moved after the job")
+		}
+		moved += end - first
+	})
+	over = true
+	for range 100 {
+		runtime.Gosched()
+	}
+	if moved != l.Bytes() {
+		t.Errorf("got %d bytes, want %d", moved, l.Bytes())
+	}
+}
+
+// A worker that has begun is waited for, however long it takes.
+func TestSlowWorkersAreWaitedFor(t *testing.T) {
+	if runtime.GOMAXPROCS(0) < 2 {
+		t.Skip("one processor: the caller does it all")
+	}
+	l := uniform(4, 4, 16, 256)
+	p := new(Plan)
+	if err := p.BuildPlain(l); err != nil {
+		t.Fatal(err)
+	}
+	var moved atomic.Int64
+	p.share(l.Bytes(), 2, func(_ *Segment, first, end int64) {
+		time.Sleep(100 * time.Microsecond) // far longer than a caller that has nothing left looks on
+		moved.Add(end - first)
+	})
+	if got := moved.Load(); got != l.Bytes() {
+		t.Errorf("got %d bytes, want %d", got, l.Bytes())
 	}
 }
