@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from . import device, machine, report
 from .cases import CASES
+from .goals import goals
 from .measure import Effort, import_time, measure, overhead
+from .workloads import JOBS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+NAMES = [case.name for case in CASES]
 RESULTS = Path(__file__).parents[2] / "docs" / "bench"
 
 
@@ -30,6 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _options().parse_args(argv)
     run = _run(args, argv)
     print(report.table(run))
+    run["goals"] = goals(run)
     path = args.json or RESULTS / f"{args.device}-{run['machine']['date'][:10]}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(run, indent=1) + "\n")
@@ -43,7 +47,7 @@ def _options() -> argparse.ArgumentParser:
         epilog="'bench compare A.json B.json' shows two runs side by side, 'bench --memory --help' "
         "tells how memory is measured.",
     )
-    names = [case.name for case in CASES]
+    names = sorted({name.split(",")[0] for name in (*NAMES, *(job.name for job in JOBS))})
     effort = Effort()
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--only", action="append", choices=names, help="run this case (repeatable)")

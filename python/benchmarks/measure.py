@@ -38,7 +38,7 @@ def measure(case: Case, effort: Effort, device: str = "cpu") -> dict[str, Any]:
         "title": case.title,
         "bytes": case.bytes,
         "ways": numbers,
-        "ratios": {contract: _ratio(contract, numbers) for contract in CONTRACTS},
+        "ratios": {name: _ratio(name, numbers) for name in CONTRACTS if _has(name, numbers)},
     }
 
 
@@ -76,10 +76,17 @@ def _numbers(found: Measurement) -> dict[str, Any]:
     return {"median_s": found.median, "iqr_s": found.iqr, "samples": len(found.times)}
 
 
+def _has(contract: str, numbers: dict[str, Any]) -> bool:
+    """Tell whether both sides were measured."""
+    own, others, _ = CONTRACTS[contract]
+    return own in numbers and any(name in numbers for name in others)
+
+
 def _ratio(contract: str, numbers: dict[str, Any]) -> dict[str, Any]:
     """Return the fastest other way, and how often goflat's time fits into its."""
     own, others, _ = CONTRACTS[contract]
-    best = min(others, key=lambda name: float(numbers[name]["median_s"]))
+    found = [name for name in others if name in numbers]
+    best = min(found, key=lambda name: float(numbers[name]["median_s"]))
     return {"best": best, "ratio": numbers[best]["median_s"] / numbers[own]["median_s"]}
 
 

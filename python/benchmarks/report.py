@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .goals import goals
 from .machine import BUSY
 from .ways import CONTRACTS
 
@@ -12,25 +13,72 @@ def table(run: dict[str, Any]) -> str:
     """Return a run as text."""
     rows = [["case", "outputs", "best other way", "µs", "goflat µs", "ratio", "copy µs"]]
     for case in run["cases"]:
-        rows += [_row(case, contract) for contract in CONTRACTS]
+        rows += [_row(case, contract) for contract in case["ratios"]]
     extras = [_extra(extra) for extra in run["extras"]]
-    gpu = [_device(run["device"]), "", _fresh(run["fresh"]), ""] if "device" in run else []
-    return "\n".join([head(run["machine"]), "", _align(rows), "", *gpu, *extras, *busy(run)])
+    parts = [_align(rows), *_gpu(run), "\n".join(extras), _goals(goals(run))]
+    return "\n\n".join([head(run["machine"]), *filter(None, parts), *busy(run)])
+
+
+def _gpu(run: dict[str, Any]) -> list[str]:
+    if "device" not in run:
+        return []
+    jobs = [job for job in run["device"] if "skipped" not in job]
+    skipped = [f"{job['name']}: {job['skipped']}" for job in run["device"] if "skipped" in job]
+    return [_device(jobs), _walls(jobs), _memory(jobs), *skipped, _fresh(run["fresh"])]
+
+
+SHOWN = ("goflat", "goflat bound", "loop", "graph", "foreach copy")
 
 
 def _device(jobs: list[dict[str, Any]]) -> str:
-    rows = [["device time", "MB", "memcpy µs", "goflat µs", "ratio", "out= ratio", "loop ratio"]]
+    """Return device time over memcpy: cold for goflat and the others, warm for goflat."""
+    ratios = [f"{name} ratio" for name in SHOWN]
+    rows = [["device time", "about", "MB", "memcpy µs", *ratios, "goflat warm ratio"]]
     for job in jobs:
-        cells = [_size(job), f"{job['bytes'] / 1e6:.1f}"]
-        rows += [[*cells, job["skipped"], *[""] * 4] if "skipped" in job else cells + _floor(job)]
+        cold, warm = job["cold"], job["warm"]
+        cells = [job["name"], job["about"], f"{job['bytes'] / 1e6:.1f}", us(cold["memcpy"])]
+        rows += [[*cells, *(_over(cold, name) for name in SHOWN), _over(warm, "goflat")]]
     return _align(rows)
 
 
-def _floor(job: dict[str, Any]) -> list[str]:
-    ways = job["ways"]
-    floor = ways["memcpy"]["median_s"]
-    ratios = [ways[name]["median_s"] / floor for name in ("goflat", "goflat out=", "loop")]
-    return [us(ways["memcpy"]), us(ways["goflat"]), *(f"{ratio:.2f}" for ratio in ratios)]
+def _over(ways: dict[str, Any], name: str) -> str:
+    return f"{over_memcpy(ways, name):.3f}" if name in ways else ""
+
+
+def over_memcpy(ways: dict[str, Any], name: str) -> float:
+    """Return how many times as long as memcpy a way takes."""
+    found: float = ways[name]["median_s"] / ways["memcpy"]["median_s"]
+    return found
+
+
+def _walls(jobs: list[dict[str, Any]]) -> str:
+    rows = [["wall time", *(f"{name} µs" for name in SHOWN)]]
+    for job in jobs:
+        wall = job["wall"]
+        rows += [[job["name"], *(us(wall[name]) if name in wall else "" for name in SHOWN)]]
+    return _align(rows)
+
+
+def _memory(jobs: list[dict[str, Any]]) -> str:
+    kinds = ("requested_bytes", "allocated_bytes", "reserved_bytes")
+    titles = [f"{kind.split('_')[0]} ratio" for kind in kinds]
+    rows = [["memory above the inputs, over their bytes", *titles, "loop's", "calls", "loop's"]]
+    for job in jobs:
+        own, loop = job["memory"]["goflat"], job["memory"]["loop"]
+        cells = [f"{own[kind] / job['bytes']:.2f}" for kind in kinds]
+        loops = f"{loop['reserved_bytes'] / job['bytes']:.2f}"
+        rows += [[job["name"], *cells, loops, str(own["allocations"]), str(loop["allocations"])]]
+    return _align(rows)
+
+
+def _goals(found: list[dict[str, Any]]) -> str:
+    rows = [["goal", "got", "want", ""]]
+    for goal in found:
+        sign = "at least" if goal["least"] else "at most"
+        verdict = "met" if goal["met"] else "missed"
+        rows += [[goal["name"], f"{goal['got']:.3g}", f"{sign} {goal['want']:.3g}", verdict]]
+    missed = sum(not goal["met"] for goal in found)
+    return _align(rows) + f"\n{len(found) - missed} of {len(found)} goals met" if found else ""
 
 
 def _fresh(jobs: list[dict[str, Any]]) -> str:
@@ -58,7 +106,9 @@ def compare(before: dict[str, Any], after: dict[str, Any]) -> str:
     earlier = {case["title"]: case for case in before["cases"]}
     for case in after["cases"]:
         if case["title"] in earlier:
-            rows += [_change(earlier[case["title"]], case, contract) for contract in CONTRACTS]
+            then = earlier[case["title"]]
+            both = [name for name in case["ratios"] if name in then["ratios"]]
+            rows += [_change(then, case, contract) for contract in both]
     notes = _differences(before["machine"], after["machine"])
     return "\n".join([_align(rows), "", *notes, *busy(before), *busy(after)]).rstrip()
 

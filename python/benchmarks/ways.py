@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 
 class Contract(NamedTuple):
-    """What is promised about the outputs, and the ways that keep it."""
+    """What is promised about the outputs, and the ways that keep it.
+
+    new: tensors of their own. packed: they may be views of one. given: the caller has them.
+    same again: entries and outputs are those of the call before.
+    """
 
     own: str
     others: tuple[str, ...]
@@ -29,13 +33,14 @@ class Contract(NamedTuple):
 CONTRACTS = {
     "new": Contract("goflat", ("loop", "zip", "split"), "copy"),
     "packed": Contract("goflat packed", ("split",), "copy"),
-    "given": Contract("goflat out=", ("cat out=",), "copy into"),
+    "given": Contract("goflat out=", ("cat out=", "foreach copy"), "copy into"),
+    "same again": Contract("goflat bound", ("graph",), "copy into"),
 }
 FLOORS = ("copy", "copy into")
 
 
 def ways(library: str, d: Features) -> dict[str, Way]:
-    """Return all ways for the job `d` by name."""
+    """Return all ways for the job `d` by name, without those that its device or goflat lacks."""
     theirs = _torch_ways(d) if library == "torch" else _numpy_ways(d)
     return {**theirs, **_goflat_ways(d)}
 
@@ -47,8 +52,14 @@ def _torch_ways(d: Features) -> dict[str, Way]:
     outs = [torch.cat(column) for column in zip(*d.values(), strict=True)]
     rows, block = [len(out) for out in outs], torch.cat(outs)
     into = torch.empty_like(block)
+
+    def loop() -> list[Any]:
+        return [torch.cat([d[k][b] for k in d]) for b in batches]
+
     return {
-        "loop": lambda: [torch.cat([d[k][b] for k in d]) for b in batches],
+        "loop": loop,
+        **({"graph": replayed(loop)} if block.is_cuda else {}),
+        "foreach copy": foreach_copy(d),
         "zip": lambda: [torch.cat(t) for t in zip(*d.values())],  # noqa: B905
         "split": lambda: torch.split(torch.cat([d[k][b] for b in batches for k in d]), rows),
         "cat out=": lambda: [
@@ -80,9 +91,56 @@ def _numpy_ways(d: Features) -> dict[str, Way]:
     }
 
 
+def replayed(way: Way) -> Way:
+    """Return a way captured once into a CUDA graph: the same entries and outputs at each call."""
+    import torch
+
+    aside = torch.cuda.Stream()  # the first call must not be the captured one
+    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(aside):
+        way()
+    torch.cuda.current_stream().wait_stream(aside)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        outs = way()
+
+    def replay() -> Any:
+        graph.replay()
+        return outs
+
+    return replay
+
+
+def foreach_copy(d: Features, dim: int = 0) -> Way:
+    """Return one multi-tensor copy into views of outputs that were made before."""
+    import torch
+
+    columns = list(zip(*d.values(), strict=True))
+    outs = [torch.cat(column, dim) for column in columns]
+    views = [
+        view
+        for out, column in zip(outs, columns, strict=True)
+        for view in out.split([entry.shape[dim] for entry in column], dim)
+    ]
+    entries = [entry for column in columns for entry in column]
+
+    def copy() -> list[Any]:
+        torch._foreach_copy_(views, entries)
+        return outs
+
+    return copy
+
+
+def bound(d: Features, dim: int = 0) -> dict[str, Way]:
+    """Return the way that plans once, under its name, if this goflat has it."""
+    plan = goflat.plan(d, dim=dim)
+    return {"goflat bound": plan.bind(d)} if hasattr(plan, "bind") else {}
+
+
 def _goflat_ways(d: Features) -> dict[str, Way]:
     outs = list(goflat.flatten(d))
     return {
+        **bound(d),
         "goflat": lambda: goflat.flatten(d),
         "goflat packed": lambda: goflat.flatten(d, packed=True),
         "goflat out=": lambda: goflat.flatten(d, out=outs),
