@@ -2,7 +2,7 @@
 //
 // These threads keep spinning for milliseconds after every parallel operation of torch. Threads of our own would share
 // the cores with them and get half; the spinning ones are there at once. It also makes torch.set_num_threads and
-// OMP_NUM_THREADS hold for us. docs/adr/0015 has the numbers.
+// OMP_NUM_THREADS hold for us. docs/adr/0015-threads-of-a-copy-on-the-cpu.md has the numbers.
 #define _GNU_SOURCE
 #include "team.h"
 

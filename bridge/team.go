@@ -6,7 +6,7 @@ import "C"
 
 import "math"
 
-// How a copy on the CPU is shared, with what was measured in docs/adr/0015.
+// How a copy on the CPU is shared, with what was measured in docs/adr/0015-threads-of-a-copy-on-the-cpu.md.
 const (
 	teamBytes     = 256 << 10 // the least that is worth a team that is awake
 	aloneBytes    = 2 << 20   // the least that is worth waking threads

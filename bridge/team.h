@@ -22,7 +22,7 @@ void gf_team_copy(const gf_piece *pieces, const int64_t *ends, int64_t shares, i
 // The same by the calling thread alone.
 void gf_copy_pieces(const gf_piece *pieces, int64_t count);
 
-// Asks for large pages below bytes of fresh memory; changes nothing else. See docs/adr/0015.
+// Asks for large pages below bytes of fresh memory; changes nothing else. See docs/adr/0015-threads-of-a-copy-on-the-cpu.md.
 void gf_want_huge_pages(uint64_t addr, int64_t bytes);
 
 #endif
