@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from . import _native, _tracing
-from ._cast import cast
+from ._cast import cast, fused
 from ._errors import Error, of_cat
 from ._features import read, read_tensors
 from ._flat import unflatten as _unflatten
@@ -63,7 +63,10 @@ def flatten(
         Where to write: one array per batch, with `packed` one array for all. Strided ones are
         filled in place; shape, dtype and device must be right, nothing is ever resized.
     dtype : torch.dtype or numpy.dtype, optional
-        Convert entries to this dtype first. Without it entries of several dtypes are an error.
+        Convert entries to this dtype, as ``entry.to(dtype)`` does. Tensors of floating-point
+        numbers are converted while they are copied: on a GPU always, on the CPU where they are
+        contiguous and `dim` is the first of more than one element, else one after the other.
+        Everything else is converted first. Without it entries of several dtypes are an error.
     packed : bool, default False
         Place all outputs, one batch behind the other, in one buffer: `Flat.buffer`, which equals
         ``torch.cat(list(flat), dim)``.
@@ -99,7 +102,7 @@ def flatten(
     Notes
     -----
     Reads and writes each byte of the entries once. Memory grows by the sum of the outputs, by 0
-    with `out`; with `dtype` also by the entries that had to be converted. Everything is checked
+    with `out`; with `dtype` also by what cannot be converted into its place. Everything is checked
     before the first byte is written, and the message of an error names key and batch.
 
     Under `torch.compile` this is plain `torch.cat`, whose memory format and views you then get.
@@ -161,7 +164,7 @@ def cat(tensors: Sequence[A], dim: int = 0, *, out: A | None = None, dtype: Any 
     Notes
     -----
     Reads and writes each byte once. Memory grows by the output, by 0 with `out`; with `dtype` also
-    by the arrays that had to be converted.
+    by what cannot be converted into its place, see `flatten`.
 
     Examples
     --------
@@ -221,13 +224,13 @@ def _cast_and_flatten(features: Any, out: Any, dim: int, dtype: Any, packed: boo
     if _tracing.by_anyone():
         return _trace(features, dim, out, dtype, packed)
     table = read(features)
-    converted = cast(table, dtype)
-    flat = _engine(converted, out, dim, packed)
+    flat = fused(table, out, dim, dtype, packed)
+    if flat is None:
+        converted, nbytes = cast(table, dtype)
+        flat = _engine(converted, out, dim, packed)
+        flat._cast = nbytes
     if out is not None:
         flat._made = "given"
-    else:
-        pairs = enumerate(zip(converted.grid, table.grid, strict=True))
-        flat._cast = [e for e, (now, old) in pairs if now is not old]
     return flat
 
 

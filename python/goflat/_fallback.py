@@ -47,7 +47,14 @@ def flatten(features: Any, outs: Any, dim: Any, packed: bool) -> Flat[Any]:
     example = table.grid[0]
     table = table._replace(grid=arrays.load(table.grid, table.place))
     refuse(arrays, table.grid, table.place)
-    job = _Job(table, describe(table, dim), arrays, example)
+    return join(table, describe(table, dim), arrays, example, outs, packed)
+
+
+def join(
+    table: Features, layout: Layout, arrays: Arrays, example: Any, outs: Any, packed: bool
+) -> Flat[Any]:
+    """Join entries that have been checked and described; `example` is one as the user gave it."""
+    job = _Job(table, layout, arrays, example)
     return job.packed(outs) if packed else job.separate(outs)
 
 

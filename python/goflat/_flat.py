@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ._errors import make as make_error
@@ -46,7 +46,7 @@ class Flat(list[A]):
     _layout: Layout | tuple[Any, ...]  # a tuple: what the native engine says, see from_native
     _buffer: A | None
     _plan: Plan
-    _cast: list[int]  # entries that were converted first; unset for none
+    _cast: int  # bytes of temporaries that converting took; unset for none
     _made: str  # "given" where the outputs were the caller's, "arena"; unset for new ones
 
     @property
@@ -70,14 +70,12 @@ class Flat(list[A]):
         return plan
 
     def _make_plan(self) -> Plan:
-        from ._plan import copy_plan, given_plan, row_bytes
+        from ._plan import copy_plan, given_plan
 
         layout, made = self.layout, getattr(self, "_made", "")
         if made:
             return given_plan(layout, made)
-        rows = list(chain.from_iterable(layout.rows.values()))
-        converted = sum(rows[e] for e in getattr(self, "_cast", ()))
-        return copy_plan(layout, cast=converted * row_bytes(layout))
+        return copy_plan(layout, cast=getattr(self, "_cast", 0))
 
     def unflatten(self) -> OrderedDict[Any, list[A]]:
         """Return the rows of each key and batch again, as views.

@@ -8,6 +8,7 @@ from math import prod
 from operator import index
 from typing import TYPE_CHECKING, Any
 
+from ._cast import fuses, meant, temporary
 from ._errors import make, type_name
 from ._features import read
 from ._kinds import arrays_of, refuse
@@ -298,18 +299,12 @@ def describe_cast(features: Any, dim: int, dtype: Any) -> tuple[Layout, int]:
     refuse(arrays, grid, table.place)
     if dtype is None:
         return describe(table._replace(grid=grid), dim), 0
-    meant = [_Meant(entry, dtype) for entry in grid]
-    cast = sum(prod(entry.shape) * itemsize(dtype) for entry in grid if entry.dtype != dtype)
-    return describe(table._replace(grid=meant), dim), cast
-
-
-class _Meant:
-    """An entry as it will be when converted."""
-
-    def __init__(self, entry: Any, dtype: Any) -> None:
-        self.shape = entry.shape
-        self.dtype = dtype
-        self.device = getattr(entry, "device", "cpu")
+    layout = describe(meant(table._replace(grid=grid), dtype), dim)
+    if fuses(arrays, grid, dtype):
+        return layout, temporary(grid, layout.dim, dtype)
+    return layout, sum(
+        prod(entry.shape) * itemsize(dtype) for entry in grid if entry.dtype != dtype
+    )
 
 
 def given_plan(layout: Layout, made: str) -> Plan:

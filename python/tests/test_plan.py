@@ -44,7 +44,8 @@ def test_a_copy_costs_its_outputs() -> None:
     made = goflat.plan(features)
     assert (made.strategy, made.nbytes, made.growth, made.peak) == ("copy", 144, 144, 288)
     assert (made.tables, made.in_place, made.moved_rows) == (0, 0, 12)
-    assert goflat.plan(features, dtype=torch.float64).growth == 288 + 288
+    assert goflat.plan(features, dtype=torch.float64).growth == 288  # converted into their place
+    assert goflat.plan(features, dtype=torch.int64).growth == 288 + 288
     assert goflat.plan(features, packed=True).growth == 144
     assert made.why("0", 0) == "copied: flatten leaves its entries as they are"
     assert goflat.flatten(features).plan.to_dict() == made.to_dict()
