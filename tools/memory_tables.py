@@ -27,29 +27,29 @@ def main(arguments: list[str]) -> int:
     if not 1 <= len(arguments) <= 2:
         print(__doc__)
         return 2
-    source = Path(arguments[0]).resolve()
+    path = Path(arguments[0]).resolve()
     doc = Path(arguments[1]) if len(arguments) > 1 else DOC
-    text, filled = fill(doc.read_text(), json.loads(source.read_text()), _link(source, doc))
+    text, filled = fill(doc.read_text(), json.loads(path.read_text()), link(path, doc))
     doc.write_text(text)
     print(f"{doc.name}: {', '.join(filled) or 'nothing'}")
     return 0
 
 
-def _link(source: Path, doc: Path) -> str:
+def link(path: Path, doc: Path) -> str:
     """Return a link to the run, or just its name where it lies elsewhere than the document."""
     folder = doc.resolve().parent
-    if not source.is_relative_to(folder):
-        return source.name
-    return f"[{source.name}]({source.relative_to(folder)})"
+    if not path.is_relative_to(folder):
+        return path.name
+    return f"[{path.name}]({path.relative_to(folder)})"
 
 
-def fill(text: str, run: Record, link: str) -> tuple[str, list[str]]:
+def fill(text: str, run: Record, where: str) -> tuple[str, list[str]]:
     """Return the text with its tables filled, and the names of those that were."""
     filled: list[str] = []
 
     def replace(found: re.Match[str]) -> str:
         name = found[2]
-        body = _source(run, link) if name == "source" else _of(TABLES[name], run, name)
+        body = source(run, where) if name == "source" else _of(TABLES[name], run, name)
         if not body:
             return found[0]
         filled.append(name)
@@ -58,10 +58,10 @@ def fill(text: str, run: Record, link: str) -> tuple[str, list[str]]:
     return MARKED.sub(replace, text), filled
 
 
-def _of(table: Callable[[list[Record]], str], run: Record, name: str) -> str:
+def _of(make: Callable[[list[Record]], str], run: Record, name: str) -> str:
     part = run["parts"].get(PARTS.get(name, name), {})
     records = [record for record in part.get("records", ()) if "error" not in record]
-    return table(records) if records else ""
+    return make(records) if records else ""
 
 
 # ---- tables ----
@@ -78,7 +78,7 @@ def ways(records: list[Record]) -> str:
         line = [cells.get((title, job)) for job in jobs]
         peaks = [_peak(record) for record in line]
         rows.append([title, *peaks, _time(line[0]["time"]) if line[0] else ""])
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def _peak(record: Record | None) -> str:
@@ -101,7 +101,7 @@ def spread(records: list[Record]) -> str:
     for job in dict.fromkeys(r["job"] for r in found):
         line = [cells.get((job, *place)) for _, *place in places]
         rows.append([job, *(_share(record) for record in line)])
-    return _table(["job", *(title for title, *_ in places)], rows)
+    return table(["job", *(title for title, *_ in places)], rows)
 
 
 def _share(record: Record | None) -> str:
@@ -115,11 +115,11 @@ def cap(records: list[Record]) -> str:
     rows = []
     for r in records:
         if r["succeeded"]:
-            growth = _bytes(r["growth"]["requested"])
-            rows.append([r["way"], "works", growth, _seconds(r["seconds"])])
+            growth = size(r["growth"]["requested"])
+            rows.append([r["way"], "works", growth, seconds(r["seconds"])])
         else:
             rows.append([r["way"], r["why"].partition(":")[0], "", ""])
-    return _table(["way", "result", "growth", "time"], rows)
+    return table(["way", "result", "growth", "time"], rows)
 
 
 def collect(records: list[Record]) -> str:
@@ -130,7 +130,7 @@ def collect(records: list[Record]) -> str:
         if r["kind"] == "producers"
     ]
     besides = [
-        [f"{r['job']}, {r['lies']}", _bytes(r["tables"]), _bytes(r["taken"])]
+        [f"{r['job']}, {r['lies']}", size(r["tables"]), size(r["taken"])]
         for r in records
         if r["kind"] == "besides"
     ]
@@ -140,8 +140,8 @@ def collect(records: list[Record]) -> str:
         if r["kind"] == "growth" and r["draws"]
     ]
     tables = (
-        _table(["producers", "time inside / outside", "first context, per 64 MiB"], producers),
-        _table(["joined", "tables, as planned", "taken from the device besides torch's"], besides),
+        table(["producers", "time inside / outside", "first context, per 64 MiB"], producers),
+        table(["joined", "tables, as planned", "taken from the device besides torch's"], besides),
         *growth,
     )
     return "\n\n".join(filter(None, tables))
@@ -154,16 +154,16 @@ def inplace(records: list[Record]) -> str:
         [
             r["job"],
             r["lies"],
-            _bytes(r["bytes"]),
-            _bytes(next(iter(r["growth"].values()))),
-            _bytes(r["tables"]),
+            size(r["bytes"]),
+            size(next(iter(r["growth"].values()))),
+            size(r["tables"]),
             *(f"{r['states'][state]['ratio']:.2f}" for state in states),
             _time(r["plan"]),
         ]
         for r in records
     ]
     head = ["job", "entries", "bytes", "growth", "tables", *states, "planning, on the host"]
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def prediction(records: list[Record]) -> str:
@@ -173,17 +173,17 @@ def prediction(records: list[Record]) -> str:
         for r in records
     ]
     head = ["allocator", "jobs", "that grew", "requested exact", "allocated within the rounding"]
-    return _table([*head, "reserved within the bound"], rows)
+    return table([*head, "reserved within the bound"], rows)
 
 
-def _source(run: Record, link: str) -> str:
+def source(run: Record, where: str) -> str:
     """Say what the numbers were measured on, and how."""
     machine = run["machine"]
     gpu, versions = machine.get("gpu"), machine["versions"]
     what = f"{gpu['name']}, driver {gpu['driver']}" if gpu else machine["cpu"]
     return (
         f"All numbers: {what}, torch {versions['torch']}, goflat {versions['goflat']}, "
-        f"{machine['date'][:10]}, `{run['command']}`; medians. Every record is in {link}."
+        f"{machine['date'][:10]}, `{run['command']}`; medians. Every record is in {where}."
     )
 
 
@@ -201,7 +201,8 @@ PARTS = {"ways": "growth", "spread": "growth"}  # of the run, where it is named 
 # ---- words ----
 
 
-def _table(head: list[str], rows: list[list[str]]) -> str:
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """Return a table in Markdown; nothing if it has no rows."""
     if not rows:
         return ""
     rule = ["---"] * len(head)
@@ -212,19 +213,23 @@ def _line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _bytes(count: float) -> str:
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if abs(count) >= size:
-            return f"{count / size:.1f} {unit}"
+def size(count: float) -> str:
+    """Return a number of bytes in words."""
+    for unit, least in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if abs(count) >= least:
+            return f"{count / least:.1f} {unit}"
     return f"{count:.0f} B"
 
 
 def _time(numbers: Record) -> str:
-    return _seconds(numbers["median_s"])
+    return seconds(numbers["median_s"])
 
 
-def _seconds(seconds: float) -> str:
-    return f"{seconds * 1e3:.1f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} µs"
+def seconds(s: float) -> str:
+    """Return a time in words, with three digits or so."""
+    if s >= 1e-3:
+        return f"{s * 1e3:.1f} ms"
+    return f"{s * 1e6:.0f} µs" if s >= 1e-5 else f"{s * 1e6:.1f} µs"
 
 
 if __name__ == "__main__":

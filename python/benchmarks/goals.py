@@ -12,7 +12,8 @@ DEVICE = {  # device time over memcpy with a cold cache, at most
     "odd rows": 1.25,
     "huge and tiny": 1.05,
 }
-WALL: dict[str, dict[str, dict[str, float]]] = {  # by device and contract: the best other way's wall time over goflat's, at least
+# By device and contract: the best other way's wall time over goflat's, at least.
+WALL: dict[str, dict[str, dict[str, float]]] = {
     "cuda": {
         "new": {"seed": 1.5, "many small": 5, "square": 3.5, "many keys": 5},
         "packed": {"seed": 1, "many small": 5, "square": 2, "many keys": 5},

@@ -1,0 +1,162 @@
+"""Fills the tables of docs/performance.md from runs of ``python -m goflat bench``.
+
+    python tools/performance_tables.py docs/bench/h200-DATE.json [docs/performance.md]
+
+A table stands between ``<!-- gpu:NAME -->`` and ``<!-- /gpu:NAME -->``, or ``cpu:`` for runs on a
+CPU; what is there is replaced. A run fills those of its own device, so the document takes two runs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+from memory_tables import link, seconds, size, source, table
+
+ROOT = Path(__file__).resolve().parent.parent
+DOC = ROOT / "docs" / "performance.md"
+MARKED = r"(<!-- {0}:(\w+) -->\n).*?(<!-- /{0}:\2 -->)"
+
+Record = dict[str, Any]
+
+
+def main(arguments: list[str]) -> int:
+    """Rewrite the file and say which tables have been filled."""
+    if not 1 <= len(arguments) <= 2:
+        print(__doc__)
+        return 2
+    path = Path(arguments[0]).resolve()
+    doc = Path(arguments[1]) if len(arguments) > 1 else DOC
+    text, filled = fill(doc.read_text(), json.loads(path.read_text()), link(path, doc))
+    doc.write_text(text)
+    print(f"{doc.name}: {', '.join(filled) or 'nothing'}")
+    return 0
+
+
+def fill(text: str, run: Record, where: str) -> tuple[str, list[str]]:
+    """Return the text with its tables filled, and the names of those that were."""
+    kind = "gpu" if "device" in run else "cpu"
+    filled: list[str] = []
+
+    def replace(found: re.Match[str]) -> str:
+        name = found[2]
+        body = source(run, where) if name == "source" else TABLES[name](run)
+        filled.append(f"{kind}:{name}")
+        return f"{found[1]}{body}\n{found[3]}"
+
+    marked = re.compile(MARKED.format(kind), re.DOTALL)
+    return marked.sub(replace, text), filled
+
+
+# ---- tables ----
+
+
+def device(run: Record) -> str:
+    """Return device time over memcpy, cold, and goflat's warm."""
+    ways = ("goflat", "goflat bound", "loop", "foreach copy")
+    rows = [
+        [
+            job["name"],
+            job["about"],
+            size(job["bytes"]),
+            seconds(job["cold"]["memcpy"]["median_s"]),
+            *(_over(job["cold"], name) for name in ways),
+            _over(job["warm"], "goflat"),
+        ]
+        for job in _measured(run)
+    ]
+    head = ["job", "entries", "bytes", "memcpy", *ways, "goflat, warm"]
+    return table(["`torch.cat` loop" if name == "loop" else name for name in head], rows)
+
+
+def walls(run: Record) -> str:
+    """Return wall time of the jobs of `device`."""
+    ways = ("goflat", "goflat bound", "loop", "graph")
+    rows = [[job["name"], *(_time(job["wall"], name) for name in ways)] for job in _measured(run)]
+    return table(["job", "goflat", "goflat bound", "`torch.cat` loop", "its CUDA graph"], rows)
+
+
+def memory(run: Record) -> str:
+    """Return what calls add to the memory of their inputs."""
+    rows = []
+    for job in _measured(run):
+        own, loop = (job["memory"][name] for name in ("goflat", "loop"))
+        levels = ("requested_bytes", "reserved_bytes")
+        shares = [f"{m[level] / job['bytes']:.2f}" for m in (own, loop) for level in levels]
+        rows.append([job["name"], *shares, str(own["allocations"]), str(loop["allocations"])])
+    head = ["job", "requested", "reserved", "loop, requested", "loop, reserved"]
+    return table([*head, "allocations", "loop, allocations"], rows)
+
+
+def ways(run: Record) -> str:
+    """Return wall time by contract against the best other way."""
+    rows = []
+    for case in run["cases"]:
+        for contract, ratio in case["ratios"].items():
+            best, own = case["ways"][ratio["best"]], case["ways"][OWN[contract]]
+            times = [seconds(best["median_s"]), seconds(own["median_s"])]
+            rows.append([case["title"], contract, ratio["best"], *times, f"{ratio['ratio']:.2f}"])
+    return table(["job", "outputs", "best other way", "its time", "goflat", "ratio"], rows)
+
+
+def fresh(run: Record) -> str:
+    """Return wall time of layouts that change."""
+    ways = ("goflat fresh", "goflat", "zip fresh")
+    rows = [[job["name"], *(_time(job["ways"], name) for name in ways)] for job in run["fresh"]]
+    return table(["job", "another layout each time", "the same one", "`torch.cat` by `zip`"], rows)
+
+
+def goals(run: Record) -> str:
+    """Return what the numbers should be."""
+    rows = [
+        [
+            goal["name"],
+            f"{goal['got']:.3g}",
+            f"{'at least' if goal['least'] else 'at most'} {goal['want']:.3g}",
+            "met" if goal["met"] else "**missed**",
+        ]
+        for goal in run["goals"]
+    ]
+    return table(["goal", "got", "want", ""], rows)
+
+
+TABLES: dict[str, Callable[[Record], str]] = {
+    "device": device,
+    "walls": walls,
+    "memory": memory,
+    "ways": ways,
+    "fresh": fresh,
+    "goals": goals,
+}
+OWN = {
+    "new": "goflat",
+    "packed": "goflat packed",
+    "given": "goflat out=",
+    "same again": "goflat bound",
+}
+
+
+# ---- words ----
+
+
+def _measured(run: Record) -> list[Record]:
+    return [job for job in run["device"] if "skipped" not in job]
+
+
+def _over(ways: Record, name: str) -> str:
+    if name not in ways:
+        return ""
+    return f"{ways[name]['median_s'] / ways['memcpy']['median_s']:.3f}"
+
+
+def _time(ways: Record, name: str) -> str:
+    return seconds(ways[name]["median_s"]) if name in ways else ""
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
