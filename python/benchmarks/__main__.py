@@ -22,7 +22,10 @@ RESULTS = Path(__file__).parents[2] / "docs" / "bench"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the cases, compare two runs or measure memory; 0 if nothing failed."""
+    """Run the cases, compare two runs or measure memory.
+
+    Returns 0 if nothing failed, and 1 if the later of two runs is slower by more than the noise.
+    """
     argv = sys.argv[1:] if argv is None else list(argv)
     if argv[:1] == ["compare"]:
         return _compare(argv[1:])
@@ -44,7 +47,8 @@ def _options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m goflat bench",
         description="Time goflat against torch.cat and numpy.concatenate.",
-        epilog="'bench compare A.json B.json' shows two runs side by side, 'bench --memory --help' "
+        epilog="'bench compare A.json B.json' shows two runs side by side and exits with 1 if the "
+        "second is slower by more than the noise, 'bench --memory --help' "
         "tells how memory is measured.",
     )
     names = sorted({name.split(",")[0] for name in (*NAMES, *(job.name for job in JOBS))})
@@ -85,8 +89,10 @@ def _compare(argv: Sequence[str]) -> int:
     parser.add_argument("before", type=Path)
     parser.add_argument("after", type=Path)
     args = parser.parse_args(argv)
-    print(report.compare(*(json.loads(path.read_text()) for path in (args.before, args.after))))
-    return 0
+    runs = (json.loads(path.read_text()) for path in (args.before, args.after))
+    text, slower = report.compare(*runs)
+    print(text)
+    return int(slower)
 
 
 if __name__ == "__main__":

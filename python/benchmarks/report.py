@@ -94,8 +94,8 @@ def _size(job: dict[str, Any]) -> str:
     return f"{job['name']}: {job['keys']}x{job['batches']}x({rows} x {tuple(job['row_shape'])})"
 
 
-def compare(before: dict[str, Any], after: dict[str, Any]) -> str:
-    """Return two runs side by side.
+def compare(before: dict[str, Any], after: dict[str, Any]) -> tuple[str, bool]:
+    """Return two runs side by side, and whether anything has become slower.
 
     Ratios decide: `drift` is how the best other way changed between the runs, and what it shares
     with goflat is the machine's.
@@ -110,7 +110,8 @@ def compare(before: dict[str, Any], after: dict[str, Any]) -> str:
             both = [name for name in case["ratios"] if name in then["ratios"]]
             rows += [_change(then, case, contract) for contract in both]
     notes = _differences(before["machine"], after["machine"])
-    return "\n".join([_align(rows), "", *notes, *busy(before), *busy(after)]).rstrip()
+    text = "\n".join([_align(rows), "", *notes, *busy(before), *busy(after)]).rstrip()
+    return text, any(row[-1] == "slower" for row in rows)
 
 
 def head(machine: dict[str, Any]) -> str:

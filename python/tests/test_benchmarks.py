@@ -138,7 +138,9 @@ def test_compare_looks_at_ratios(
     run: dict[str, Any], factor: float, which: str, verdict: str
 ) -> None:
     before = faster(run, 1, "")
-    text = import_module("benchmarks.report").compare(before, faster(before, factor, which))
+    after = faster(before, factor, which)
+    text, slower = import_module("benchmarks.report").compare(before, after)
+    assert slower == (verdict == "slower")
     assert text.count(verdict) == sum(len(case["ratios"]) for case in run["cases"])
 
 
