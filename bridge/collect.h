@@ -74,6 +74,9 @@ int gf_quick_tensor(const gf_quick *q, gf_dl_tensor *t);        // 1 if DLPack's
 void gf_quick_note(const gf_quick *q, const gf_dl_tensor *t);  // learns them from the same tensor read both ways
 int gf_quick_watched(void);                                    // 1 yes, 0 no, -1 unknown
 PyObject *gf_quick_make(const gf_quick *like, int64_t ndim, const int64_t *shape);     // NULL: use torch.empty
+// A tensor of its own, not a view, over rows of a whole that q describes; NULL: cut it in Python.
+PyObject *gf_quick_cut(PyObject *whole, const gf_quick *q, int64_t dim, int64_t start, int64_t rows);
+int gf_append_parts(gf_job *job);  // of a packed buffer, see cut.c
 void *gf_symbol(const char *library, const char *name);  // of a library that torch has loaded; NULL: not there
 int gf_learn_shims(PyObject *tensors);  // 0: none work here, 1: reading works, 2: making too
 

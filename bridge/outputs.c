@@ -291,6 +291,7 @@ static int set_layout(gf_job *job, int32_t row_dims, const int64_t *row_shape) {
 
 int gf_publish(gf_job *job, int32_t row_dims, const int64_t *row_shape) {
   if (intern_names() != 0 || set_layout(job, row_dims, row_shape) != 0) return gf_raise(job);
+  if (job->flags & GF_FLAG_PACKED && gf_append_parts(job)) return GF_DONE;
   for (int64_t b = 0; b < job->outs_len; b++) {
     PyObject *out = finished(job, b);
     int rc = out == NULL ? -1 : PyList_Append((PyObject *)job->result, out);

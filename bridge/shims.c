@@ -20,6 +20,8 @@ static struct {
   int (*device_index)(handle, int32_t *);
   int (*empty)(int64_t, const int64_t *, const int64_t *, int32_t, int32_t, int32_t, handle *);
   int (*free)(handle);
+  int (*storage_offset)(handle, int64_t *);
+  int (*reinterpret)(handle, int64_t, const int64_t *, const int64_t *, int64_t, handle *);  // another tensor over the storage
   int (*to_object)(handle, void *, void **);  // since torch 2.15
   PyObject *(*wrap)(const void *);            // THPVariable_Wrap(const at::TensorBase &), before
   int64_t (*modes)(void);                     // c10::impl::TorchDispatchModeTLS::stack_len()
@@ -34,9 +36,10 @@ static const struct {
     {"aoti_torch_get_strides", &torch.strides},           {"aoti_torch_get_dim", &torch.ndim},
     {"aoti_torch_get_dtype", &torch.dtype},               {"aoti_torch_get_device_type", &torch.device_type},
     {"aoti_torch_get_device_index", &torch.device_index}, {"aoti_torch_empty_strided", &torch.empty},
-    {"aoti_torch_delete_tensor_object", &torch.free},
+    {"aoti_torch_delete_tensor_object", &torch.free},     {"aoti_torch_get_storage_offset", &torch.storage_offset},
+    {"aoti_torch__reinterpret_tensor", &torch.reinterpret},
 };
-static int can_read, can_make;
+static int can_read, can_make, can_cut;
 
 void *gf_symbol(const char *library, const char *name) {
   void *lib = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);  // only what torch itself has loaded
@@ -99,6 +102,17 @@ int gf_quick_tensor(const gf_quick *q, gf_dl_tensor *t) {
 
 int gf_quick_read(PyObject *tensor, gf_quick *q) { return can_read && read_handle(gf_tensor_handle(tensor), q) == 0; }
 
+// wrapped is the Python object of a tensor, whose handle it takes.
+static PyObject *wrapped(handle made) {
+  void *object = NULL;
+  if (torch.to_object != NULL)
+    torch.to_object(made, NULL, &object);
+  else
+    object = torch.wrap(made);
+  torch.free(made);
+  return object;
+}
+
 PyObject *gf_quick_make(const gf_quick *like, int64_t ndim, const int64_t *shape) {
   if (!can_make || ndim > GF_MAX_NDIM) return NULL;
   int64_t strides[GF_MAX_NDIM], step = 1;
@@ -108,13 +122,18 @@ PyObject *gf_quick_make(const gf_quick *like, int64_t ndim, const int64_t *shape
   }
   handle made;
   if (torch.empty(ndim, shape, strides, like->dtype, like->device_type, like->device_index, &made) != 0) return NULL;
-  void *object = NULL;
-  if (torch.to_object != NULL)
-    torch.to_object(made, NULL, &object);
-  else
-    object = torch.wrap(made);
-  torch.free(made);
-  return object;
+  return wrapped(made);
+}
+
+PyObject *gf_quick_cut(PyObject *whole, const gf_quick *q, int64_t dim, int64_t start, int64_t rows) {
+  if (!can_cut || q->ndim > GF_MAX_NDIM) return NULL;
+  int64_t sizes[GF_MAX_NDIM], offset;
+  memcpy(sizes, q->sizes, (size_t)q->ndim * sizeof *sizes);
+  sizes[dim] = rows;
+  handle from = gf_tensor_handle(whole), made;
+  if (torch.storage_offset(from, &offset) != 0) return NULL;
+  if (torch.reinterpret(from, q->ndim, sizes, q->strides, offset + start * q->strides[dim], &made) != 0) return NULL;
+  return wrapped(made);
 }
 
 // ---- proof on real tensors ----
@@ -141,9 +160,25 @@ static int makes_its_like(PyObject *tensor, const gf_dl_exchange *api) {
   return right;
 }
 
+static int cuts_its_like(PyObject *tensor, const gf_dl_exchange *api) {
+  gf_quick like, q;
+  gf_dl_tensor t;
+  int64_t shape[] = {5, 2};
+  if (read_handle(gf_tensor_handle(tensor), &like) != 0) return 0;
+  PyObject *whole = gf_quick_make(&like, 2, shape), *part = NULL;
+  can_cut = whole != NULL && read_handle(gf_tensor_handle(whole), &q) == 0;
+  if (can_cut) part = gf_quick_cut(whole, &q, 0, 2, 3);
+  int right = part != NULL && Py_TYPE(part) == Py_TYPE(tensor) && api->borrow_from_object(part, &t) == 0 && t.ndim == 2 &&
+              t.shape[0] == 3 && t.shape[1] == 2 && t.strides[0] == 2 && t.strides[1] == 1 &&
+              (char *)t.data + t.byte_offset == (char *)q.data + 4 * (t.dtype.bits / 8);
+  Py_XDECREF(part);
+  Py_XDECREF(whole);
+  return right;
+}
+
 // tensors is a list of plain ones of several shapes and dtypes, all of exact type torch.Tensor.
 int gf_learn_shims(PyObject *tensors) {
-  can_read = can_make = 0;
+  can_read = can_make = can_cut = 0;
   Py_ssize_t count = PyList_GET_SIZE(tensors);
   const gf_dl_exchange *api = count == 0 ? NULL : gf_exchange_of(Py_TYPE(PyList_GET_ITEM(tensors, 0)));
   if (api == NULL || api->borrow_from_object == NULL || !find_all()) return 0;
@@ -151,6 +186,7 @@ int gf_learn_shims(PyObject *tensors) {
   for (Py_ssize_t i = 0; i < count; i++) right = right && same_as_table(PyList_GET_ITEM(tensors, i), api);
   can_read = right;
   can_make = right && makes_its_like(PyList_GET_ITEM(tensors, 0), api);
+  can_cut = can_make && cuts_its_like(PyList_GET_ITEM(tensors, 0), api);
   PyErr_Clear();
   return can_read + can_make;
 }

@@ -47,11 +47,12 @@ def available() -> bool:
 
 def flatten(features: Any, outs: Any, dim: Any, packed: bool) -> Flat[Any]:
     """Join the entries of each batch; takes and returns what `_fallback.flatten` does."""
-    if outs is None and not packed and type(dim) is int and _core is not None:
+    if outs is None and type(dim) is int and _core is not None:
         flat: Flat[Any] = Flat()
+        flags = _PACKED if packed else 0
         try:
-            if _core.bridge_Flatten(id(features), 0, id(flat), dim, 0) == _DONE and flat:
-                return flat
+            if _core.bridge_Flatten(id(features), 0, id(flat), dim, flags) == _DONE and flat:
+                return _cut(flat) if packed else flat
         except RuntimeError as error:
             raise _error(str(error), features, 0) from None
         except OverflowError:  # dim
@@ -159,7 +160,9 @@ def _listed(outs: Any, packed: bool) -> list[Any] | tuple[()] | None:
 
 
 def _cut(flat: Flat[Any]) -> Flat[Any]:
-    """Turn a result that is one buffer into one array per batch."""
+    """Turn a result that is one buffer into one array per batch, unless the extension has."""
+    if flat.buffer is not None:
+        return flat
     (buffer,), layout = flat, flat.layout
     arrays = arrays_of(Features((None,), 1, [buffer]))
     rows = [offsets(layout, b)[-1] for b in range(layout.batches)]
