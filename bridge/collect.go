@@ -1,5 +1,8 @@
 package bridge
 
+// #include "collecting.h"
+import "C"
+
 import (
 	"errors"
 	"runtime"
@@ -26,6 +29,13 @@ func CollectFree() int64 {
 	return int64(free)
 }
 
+// CollectSwitches appends to the list at the given address what a context calls as it is entered and left, as Python
+// functions that enter no Go: see collecting.h. It returns how many, 0 where there is no memory for them.
+func CollectSwitches(list int64) int64 {
+	ready, reopen, goOn := gpu.CollectSwitches()
+	return int64(C.gf_collect_switches(C.uint64_t(list), C.uintptr_t(ready), C.uintptr_t(reopen), C.uintptr_t(goOn)))
+}
+
 // CollectBegin opens a range, the thread's current one on the device, and returns its id.
 func CollectBegin(device int64) (id int64, err error) {
 	runtime.LockOSThread()
@@ -42,17 +52,6 @@ func collectError(err error) error {
 		return deviceError(err)
 	}
 	return &wireError{"DEVICE", -1, -1, err.Error(), "a device with room for another range of addresses"}
-}
-
-// CollectGoOn closes a range and makes another one the thread's current one on the device. Where that is none, 0, it
-// answers 1 if there is memory that the canary has to watch.
-func CollectGoOn(device, id, next int64) int64 {
-	gpu.CollectEnd(id)
-	gpu.CollectSelect(int(device), next)
-	if next == 0 && gpu.CollectMemory(int(device)).Free > 0 && !gpu.CollectArmed(int(device)) {
-		return 1
-	}
-	return 0
 }
 
 // CollectEnd closes a range.
@@ -84,16 +83,6 @@ func CollectArm(device int64) int64 {
 // CollectArmed is 1 if the device has a canary, and ends the wait for one.
 func CollectArmed(device int64) int64 {
 	if gpu.CollectArmed(int(device)) {
-		return 1
-	}
-	return 0
-}
-
-// CollectReady makes ready for a new range: from now on, memory that torch frees on this thread is kept for it. It is 1
-// if the device was short of memory since the last call.
-func CollectReady(device int64) int64 {
-	gpu.CollectKeep(true)
-	if gpu.CollectPressed(int(device)) {
 		return 1
 	}
 	return 0

@@ -29,6 +29,10 @@ static goflat_range *ranges;
 static int64_t last_id;
 static canary canaries[max_devices];
 static int pressed[max_devices];
+static struct {
+	uintptr_t context;
+	uint64_t bytes; // of a range; 0: no range yet
+} homes[max_devices];
 static uint64_t expected[max_devices]; // bytes of the last context, with slack; 0 if unknown
 
 static __thread int64_t selected[max_devices]; // ids of ranges
@@ -297,6 +301,8 @@ goflat_status goflat_collect_begin(int device, uintptr_t context, uint64_t bytes
 	pthread_mutex_lock(&lock);
 	goflat_range *r = find_some_range(device, context, bytes, &s);
 	if (r) {
+		homes[device].context = context;
+		homes[device].bytes = bytes;
 		r->open = 1;
 		r->holes = 0;
 		r->users = (goflat_streams){0};
@@ -304,6 +310,20 @@ goflat_status goflat_collect_begin(int device, uintptr_t context, uint64_t bytes
 	}
 	pthread_mutex_unlock(&lock);
 	return s;
+}
+
+int64_t goflat_collect_reopen(int device)
+{
+	int64_t id = 0;
+	if (!known(device))
+		return 0;
+	pthread_mutex_lock(&lock);
+	uintptr_t context = homes[device].context;
+	uint64_t bytes = homes[device].bytes;
+	pthread_mutex_unlock(&lock);
+	if (!bytes || goflat_collect_begin(device, context, bytes, &id).code != CUDA_SUCCESS)
+		return 0;
+	return id;
 }
 
 void goflat_collect_select(int device, int64_t id)
@@ -361,6 +381,19 @@ int goflat_collect_pressed(int device)
 	pressed[device] = 0;
 	pthread_mutex_unlock(&lock);
 	return was;
+}
+
+int goflat_collect_ready(int device)
+{
+	goflat_collect_keep(1);
+	return goflat_collect_pressed(device);
+}
+
+int goflat_collect_go_on(int device, int64_t id, int64_t next)
+{
+	goflat_collect_end(id);
+	goflat_collect_select(device, next);
+	return !next && !goflat_collect_armed(device) && goflat_collect_bytes(device).free;
 }
 
 void goflat_collect_use(uint64_t address, uintptr_t stream)

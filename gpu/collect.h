@@ -43,12 +43,20 @@ void goflat_collect_unclaim(uint64_t lo, uint64_t hi);
 // one; it ends goflat_collect_keep. An id names one use of a range and does not come back.
 goflat_status goflat_collect_begin(int device, uintptr_t context, uint64_t bytes, int64_t *id);
 
+// goflat_collect_reopen is goflat_collect_begin on a device where that has succeeded before.
+// It returns the id, 0 where it has not or fails now.
+int64_t goflat_collect_reopen(int device);
+
 // goflat_collect_select makes an open range the thread's current one on its device;
 // 0 leaves the thread without one.
 void goflat_collect_select(int device, int64_t id);
 
 // goflat_collect_end closes a range. What lies in it stays.
 void goflat_collect_end(int64_t id);
+
+// goflat_collect_go_on ends a range and selects the next, 0 for none. Then it answers whether
+// there is memory that nobody has and no canary to watch it.
+int goflat_collect_go_on(int device, int64_t id, int64_t next);
 
 // goflat_collect_idle says that a range is closed and nothing lies in it, or that there is
 // no use of that id any more.
@@ -66,6 +74,9 @@ int goflat_collect_armed(int device); // whether there is one; ends the wait for
 // goflat_collect_pressed says whether the device was short of memory since the last call:
 // torch gave its cache back, or the driver refused memory.
 int goflat_collect_pressed(int device);
+
+// goflat_collect_ready begins to keep, and is goflat_collect_pressed.
+int goflat_collect_ready(int device);
 
 // goflat_collect_use says that a stream uses outputs in the range of an address.
 void goflat_collect_use(uint64_t address, uintptr_t stream);

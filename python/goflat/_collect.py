@@ -11,10 +11,11 @@ from __future__ import annotations
 import sys
 import threading
 from contextlib import AbstractContextManager, ContextDecorator
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from . import _native, _pools
-from ._errors import DeviceError, from_native, of_memory
+from ._errors import DeviceError, of_memory
 from ._room import Room
 
 if TYPE_CHECKING:
@@ -81,8 +82,15 @@ class _Collecting(ContextDecorator, AbstractContextManager[None]):
         self._open: list[Context | None] = []
 
     def __enter__(self) -> None:
-        ordinal = _ordinal(self._device)
-        self._open.append(None if ordinal is None else Context(ordinal))
+        device = self._device
+        if device is None and _checked and _native._core is not None:
+            ordinal: int | None = _pools.calls.current()
+        else:
+            ordinal = _ordinal(device)
+        if ordinal is None or _pools.calls.capturing():
+            self._open.append(None)
+        else:
+            self._open.append(Context(ordinal))
 
     def __exit__(
         self,
@@ -115,17 +123,11 @@ _ordinals: dict[Any, int] = {}  # of devices that name one
 
 
 def _ordinal(device: Any) -> int | None:
-    """Return the CUDA device to collect on; None where there is nothing to do."""
+    """Return the CUDA device to collect on; None where there is none."""
     if _native._core is None:
         return None
-    if device is None and _checked:
-        ordinal: int | None = sys.modules["torch"]._C._cuda_getDevice()
-    else:
-        ordinal = _ordinals.get(device) if isinstance(device, (int, str)) else None
-        ordinal = _find(device) if ordinal is None else ordinal
-    if ordinal is None or sys.modules["torch"]._C._cuda_isCurrentStreamCapturing():
-        return None
-    return ordinal
+    ordinal = _ordinals.get(device) if isinstance(device, (int, str)) else None
+    return _find(device) if ordinal is None else ordinal
 
 
 def _find(device: Any) -> int | None:
@@ -181,6 +183,7 @@ def _check_torch(torch: Any) -> None:
     backend = torch.cuda.get_allocator_backend()
     if backend != "native":
         raise DeviceError(f"got torch's allocator {backend!r}, want its own, which has pools")
+    _pools.prepare()
     _checked = True
 
 
@@ -199,9 +202,11 @@ def contexts() -> list[Context]:
 class Context:
     """An open context: a pool, and the range that its memory comes from."""
 
+    __slots__ = ("_around", "_pool", "device", "range", "thread")
+
     def __init__(self, device: int) -> None:
         self.device = device
-        self.thread = threading.get_ident()
+        self.thread = get_ident()
         self.range = 0
         self._pool: _pools.Id | None = None
         self._around = contexts()
@@ -232,44 +237,24 @@ class Context:
 
     def _go_on(self) -> None:
         """Close the range, and return to the context around this one."""
-        core: Any = _native._core
-        outer = self._innermost()
+        outer = self._innermost() if self._around else None
         if outer is not None and outer._pool is None:
-            core.bridge_CollectEnd(self.range)
+            _pools.calls.go_on(self.device, self.range, 0)
             outer._open()
-        elif core.bridge_CollectGoOn(self.device, self.range, outer.range if outer else 0):
+        elif _pools.calls.go_on(self.device, self.range, outer.range if outer else 0):
             _pools.watch(self.device)
 
     def _innermost(self) -> Context | None:
         return next((c for c in reversed(self._around) if c.device == self.device), None)
 
     def _open(self) -> None:
-        _pools.learn(self.device)
-        pool = None
-        try:
-            emptied = _pools.relieve(self.device)
-            pool = _pools.begin(self.device)
-            if not emptied:
-                _pools.reclaim(self.device, pool)
-            self.range = _range(self.device)
-        except BaseException:
-            _pools.give_up(self.device, pool)
-            raise
-        self._pool = _pools.of_range[self.range] = pool
+        self._pool, self.range = _pools.enter(self.device)
+        _pools.of_range[self.range] = self._pool
         _pools.owners[self.range] = self
 
     def _close(self) -> None:
         """End the pool."""
-        if self._pool is None:
-            return
         pool, self._pool = self._pool, None
-        del _pools.owners[self.range]
-        _pools.end(self.device, pool)
-
-
-def _range(device: int) -> int:
-    try:
-        opened: int = _native._core.bridge_CollectBegin(device)  # type: ignore[union-attr]
-    except RuntimeError as error:
-        raise from_native(str(error), ()) from None
-    return opened
+        if pool is not None:
+            del _pools.owners[self.range]
+            _pools.end(self.device, pool)

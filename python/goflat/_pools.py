@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import sys
 import threading
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from . import _native
+from ._errors import from_native
 
 if TYPE_CHECKING:
     from ._collect import Context
@@ -41,16 +42,100 @@ def _torch() -> Any:
     return sys.modules["torch"]
 
 
+# ---- what a context calls ----
+
+
+class Calls:
+    """What contexts call as they are entered and left, found once.
+
+    Between other work none of this code is in the processor's caches, and each function and
+    attribute on the way takes its time: hence one place for them, and few steps in between.
+    """
+
+    __slots__ = (
+        "alone",
+        "begin",
+        "capturing",
+        "current",
+        "empty",
+        "end",
+        "go_on",
+        "pool",
+        "quick_pool",
+        "ready",
+        "release",
+        "reopen",
+    )
+
+    def __init__(self) -> None:
+        torch, core = _torch(), _core()
+        native = torch._C
+        functions = core.bridge_CollectAlloc(), core.bridge_CollectFree()
+        allocator = native._cuda_customAllocator(*functions)  # it outlives every pool
+        # its arguments are those of no version's documentation: see `begin`
+        self.quick_pool = partial(native._MemPool, allocator, True, False, False)
+        self.pool = partial(torch.cuda.MemPool, allocator)
+        self.alone = torch.cuda.device_count() == 1
+        self.begin = native._cuda_beginAllocateCurrentThreadToPool
+        self.end = native._cuda_endAllocateToPool
+        self.release = native._cuda_releasePool
+        self.empty = native._cuda_emptyCache
+        self.current = native._cuda_getDevice
+        self.capturing = native._cuda_isCurrentStreamCapturing
+        switches: list[Any] = []
+        if not core.bridge_CollectSwitches(id(switches)):
+            raise MemoryError
+        self.ready, self.reopen, self.go_on = switches
+
+
+calls: Calls = None  # type: ignore[assignment]  # until `prepare`
+
+
+def prepare() -> None:
+    """Find what contexts call, once torch is known to have it; CUDA has started."""
+    global calls
+    if calls is None:
+        calls = Calls()
+
+
+# ---- one context ----
+
+
+def enter(device: int) -> tuple[Id, int]:
+    """Return a pool that this thread's allocations on the device go to, and its range.
+
+    The caller holds the lock.
+    """
+    if _selective is None:
+        learn(device)
+    if len(of_range) >= _many:
+        _forget_ranges()
+    call, pool = calls, None
+    try:
+        short = call.ready(device) or device not in _roomy
+        emptied = short and relieve(device)
+        pool = begin(device)
+        if not emptied and _selective and call.alone:
+            call.empty()
+        elif not emptied:
+            reclaim(device, pool)
+        return pool, call.reopen(device) or _first_range(device)
+    except BaseException:
+        _core().bridge_CollectKeep(0)
+        if pool is not None:
+            end(device, pool)
+        raise
+
+
+def _first_range(device: int) -> int:
+    try:
+        opened: int = _core().bridge_CollectBegin(device)
+    except RuntimeError as error:
+        raise from_native(str(error), ()) from None
+    return opened
+
+
 # ---- one pool ----
-
-_allocators: list[Any] = []  # one, torch's handle of ours; it outlives every pool
-
-
-def _allocator() -> Any:
-    if not _allocators:
-        functions = _core().bridge_CollectAlloc(), _core().bridge_CollectFree()
-        _allocators.append(_torch()._C._cuda_customAllocator(*functions))
-    return _allocators[0]
 
 
 def begin(device: int) -> Id:
@@ -60,32 +145,23 @@ def begin(device: int) -> Id:
     the pool has begun: as its last owner it would empty the pool, and before torch 2.14 that
     ends the process if any other pool on the device is in use.
     """
-    torch = _torch()
-    if torch._C._cuda_getDevice() == device:
-        return _begin(torch, device)
-    with torch.cuda.device(device):
-        return _begin(torch, device)
-
-
-def _begin(torch: Any, device: int) -> Id:
-    owner = torch.cuda.MemPool(_allocator())
+    call = calls
+    if not call.alone and call.current() != device:
+        with _torch().cuda.device(device):
+            return begin(device)
+    try:
+        owner = call.quick_pool()  # without the way through torch's Python class
+    except TypeError:
+        owner = call.pool()
     pool: Id = owner.id
-    torch._C._cuda_beginAllocateCurrentThreadToPool(device, pool)
+    call.begin(device, pool)
     return pool  # the owner goes here
 
 
 def end(device: int, pool: Id) -> None:
     """Send allocations elsewhere, and let torch give free memory of the pool back."""
-    native = _torch()._C
-    native._cuda_endAllocateToPool(device, pool)
-    native._cuda_releasePool(device, pool)
-
-
-def give_up(device: int, pool: Id | None) -> None:
-    """End what `relieve` and `begin` have begun, where there will be no range."""
-    _core().bridge_CollectKeep(0)
-    if pool is not None:
-        end(device, pool)
+    calls.end(device, pool)
+    calls.release(device, pool)
 
 
 # ---- emptying pools ----
@@ -118,13 +194,8 @@ def relieve(device: int) -> bool:
     Returns
     -------
     bool
-        Whether it did. From here on, what torch frees on this thread is kept, until a range begins
-        or `give_up`.
+        Whether it did.
     """
-    _forget_ranges()
-    pressed = _core().bridge_CollectReady(device) or device not in _roomy
-    if not pressed:
-        return False
     _roomy.add(device)
     if _selective:
         _empty(device, _torch()._C._graph_pool_handle())
@@ -142,12 +213,11 @@ def _empty(device: int, pool: Id) -> None:
     Where a pool has begun on the device, it is no more than that there, too. `pool` is one that the
     others do not know.
     """
-    native = _torch()._C
     others = _others(device)
     for d in others:
-        native._cuda_beginAllocateCurrentThreadToPool(d, pool)
+        calls.begin(d, pool)
     try:
-        native._cuda_emptyCache()
+        calls.empty()
     finally:
         for d in others:
             end(d, pool)
@@ -162,10 +232,8 @@ _many = 16
 
 
 def _forget_ranges() -> None:
-    """Forget the pools of ranges that nothing lies in, now and then."""
+    """Forget the pools of ranges that nothing lies in."""
     global _many
-    if len(of_range) < _many:
-        return
     for range_ in [r for r in of_range if r not in owners and _core().bridge_CollectIdle(r)]:
         del of_range[range_]
     _many = 2 * len(of_range) + 16
@@ -194,9 +262,8 @@ _selective: bool | None = None  # whether emptying the cache spares torch's own 
 def learn(device: int) -> None:
     """Find out how torch empties its cache while a pool is in use; outside of pools, once."""
     global _selective
-    if _selective is None:
-        version = tuple(map(int, _torch().__version__.split(".")[:2]))
-        _selective = version < (2, 14) and _survives(device) and _survives(device)
+    version = tuple(map(int, _torch().__version__.split(".")[:2]))
+    _selective = version < (2, 14) and _survives(device) and _survives(device)
 
 
 def _survives(device: int) -> bool:

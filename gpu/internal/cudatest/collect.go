@@ -16,6 +16,12 @@ package cudatest
 // static int call_claim(uintptr_t f, uint64_t lo, uint64_t hi) { return ((int (*)(uint64_t, uint64_t))f)(lo, hi); }
 //
 // static void call_unclaim(uintptr_t f, uint64_t lo, uint64_t hi) { ((void (*)(uint64_t, uint64_t))f)(lo, hi); }
+//
+// static int call_ready(uintptr_t f, int device) { return ((int (*)(int))f)(device); }
+//
+// static int64_t call_reopen(uintptr_t f, int device) { return ((int64_t(*)(int))f)(device); }
+//
+// static int call_go_on(uintptr_t f, int device, int64_t id, int64_t next) { return ((int (*)(int, int64_t, int64_t))f)(device, id, next); }
 import "C"
 
 // Alloc calls an allocator function as torch does; 0 if it has no memory.
@@ -36,4 +42,17 @@ func Claim(f uintptr, lo, hi uint64) bool {
 // Unclaim calls the function that ends a claim.
 func Unclaim(f uintptr, lo, hi uint64) {
 	C.call_unclaim(C.uintptr_t(f), C.uint64_t(lo), C.uint64_t(hi))
+}
+
+// Ready calls the first of gpu.CollectSwitches.
+func Ready(f uintptr, device int) bool { return C.call_ready(C.uintptr_t(f), C.int(device)) != 0 }
+
+// Reopen calls the second one.
+func Reopen(f uintptr, device int) int64 {
+	return int64(C.call_reopen(C.uintptr_t(f), C.int(device)))
+}
+
+// GoOn calls the third one.
+func GoOn(f uintptr, device int, id, next int64) bool {
+	return C.call_go_on(C.uintptr_t(f), C.int(device), C.int64_t(id), C.int64_t(next)) != 0
 }

@@ -229,6 +229,21 @@ def test_next_context_takes_the_memory_over() -> None:
 
 
 @on_torch()
+def test_one_device_and_another_torch() -> None:
+    """Where there are no other devices, and where MemPool's base takes other arguments."""
+    with goflat.collect():
+        first = range_of(mib(1))
+    calls = _pools.calls
+    calls.alone, calls.quick_pool = True, lambda: int(calls)  # type: ignore[call-overload]
+    ids = set()
+    for _ in range(5):
+        with goflat.collect():
+            ids.add(range_of(produce()[3]))
+    assert len(ids - {0, first}) == 5
+    check_nothing_left()
+
+
+@on_torch()
 def test_pools_do_not_pile_up() -> None:
     cudart().fakecudart_capacity(1 << 30)
     for _ in range(200):
@@ -651,7 +666,8 @@ def test_driver_failures() -> None:
         mib(1)
     check_nothing_left()
     core().bridge_CollectTrim(0)  # the addresses, too
-    driver().fakecuda_fail(b"cuMemAddressReserve", 1, 999)
+    for _ in range(2):  # it is tried twice
+        driver().fakecuda_fail(b"cuMemAddressReserve", 1, 999)
     with pytest.raises(goflat.DeviceError, match="cuMemAddressReserve"), goflat.collect():
         raise AssertionError
     assert _collect.contexts() == []
