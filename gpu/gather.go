@@ -102,9 +102,12 @@ func (g *gather) run() error {
 	return s.leave(g.tables.Run(&g.job, g.launch))
 }
 
-func (g *gather) enqueue(l *launch.Launch) error {
-	err := check(C.goflat_launch(C.uintptr_t(g.on.functions[l.Kernel]), C.uint32_t(l.Blocks), C.uint32_t(l.Kernel.Threads()),
-		C.uintptr_t(g.stream), unsafe.Pointer(&l.Table[0])))
+func (g *gather) enqueue(l *launch.Launch) error { return g.on.enqueue(g.stream, l) }
+
+// enqueue launches on a stream; the device's context is current.
+func (on *loaded) enqueue(stream uintptr, l *launch.Launch) error {
+	err := check(C.goflat_launch(C.uintptr_t(on.functions[l.Kernel]), C.uint32_t(l.Blocks), C.uint32_t(l.Kernel.Threads()),
+		C.uintptr_t(stream), unsafe.Pointer(&l.Table[0])))
 	if err != nil {
 		return fmt.Errorf("launch %v (%d blocks): %w", l.Kernel, l.Blocks, err)
 	}

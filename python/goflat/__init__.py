@@ -2,6 +2,7 @@
 
 from ._api import cat, flatten, unflatten
 from ._arena import Arena
+from ._bound import Bound
 from ._collect import collect
 from ._consume import cat_, flatten_
 from ._errors import (
@@ -24,6 +25,7 @@ from ._version import __version__ as __version__
 
 __all__ = [
     "Arena",
+    "Bound",
     "DTypeError",
     "DeviceError",
     "Error",

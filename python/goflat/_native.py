@@ -80,6 +80,17 @@ def layout(features: Any, one_key: bool) -> Flat[Any] | None:
     return flat if hasattr(flat, "_layout") else None
 
 
+def bind(features: dict[Any, list[Any]], outs: list[Any], dim: int, packed: bool) -> int:
+    """Return the handle of a job that can be run again, or 0 where the fall-back has to do it."""
+    scratch: list[Any] = []
+    flags = _NO_GRAD | (_PACKED if packed else 0)
+    try:
+        found = (id(features), id(outs), id(scratch))
+        return 0 if _core is None else _core.bridge_Bind(*found, dim, flags)
+    except RuntimeError as error:
+        raise _error(str(error), features, flags) from None
+
+
 def _is_int64(dim: Any) -> bool:
     return type(dim) is int and -(2**63) <= dim < 2**63
 

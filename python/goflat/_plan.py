@@ -17,6 +17,7 @@ from ._plan_text import details, headline, no_batch, no_key
 from ._plan_text import size as size
 
 if TYPE_CHECKING:
+    from ._bound import Bound
     from ._flat import Flat
 
 Bytes = int | tuple[int, int]
@@ -214,6 +215,39 @@ class Plan:
         limit = call.get("max_growth")
         self._match(describe_cast(features, 0, None)[0])
         return _consume.flatten_(features, max_growth=worst if limit is None else limit)
+
+    def bind(self, features: Any, out: Any = None) -> Bound:
+        """Run the plan, and return what runs it again on the same memory.
+
+        Parameters
+        ----------
+        features : Mapping or Sequence
+            Entries of the plan's layout. Their memory is kept alive, not the containers.
+        out : Sequence[array] or array, optional
+            Where to write, as for `flatten`; new outputs otherwise.
+
+        Returns
+        -------
+        Bound
+            Call it to rewrite the outputs from what is in the entries' memory then.
+
+        Raises
+        ------
+        ShapeError
+            If `features` has another layout, or an array of `out` the wrong shape.
+        DTypeError
+            If the plan is a consuming one.
+
+        Examples
+        --------
+        >>> import torch, goflat
+        >>> features = {"a": [torch.zeros(2)], "b": [torch.ones(1)]}
+        >>> goflat.plan(features).bind(features).flat
+        [tensor([0., 0., 1.])]
+        """
+        from . import _bound
+
+        return _bound.bind(self, features, out)
 
     def _match(self, layout: Layout) -> None:
         if layout != self.layout:

@@ -1,0 +1,57 @@
+package gpu
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+
+	"github.com/goflat/goflat/flatten"
+	"github.com/goflat/goflat/gpu/internal/launch"
+)
+
+// Prepared is a gather whose launches have been made, for entries and outputs that stay where they are.
+type Prepared struct {
+	on       *loaded
+	launches []launch.Launch
+}
+
+// Prepare makes the launches that [Gather] would enqueue, and enqueues none. dst and src are as there; they may be used
+// for as long as the Prepared is.
+func Prepare(device int, plan *flatten.Plan, dst, src []uintptr) (*Prepared, error) {
+	if l := plan.Layout; len(dst) != l.Batches || len(src) != len(l.Rows) {
+		return nil, fmt.Errorf("prepare: got %d output and %d entry addresses, want %d and %d", len(dst), len(src), l.Batches, len(l.Rows))
+	}
+	on, err := use(device)
+	if err != nil {
+		return nil, err
+	}
+	p := &Prepared{on: on}
+	g := takeGather(on, 0)
+	defer g.putBack()
+	job := launch.Job{
+		Plan: plan, Dst: dst, Src: src,
+		Device:          flatten.Device{Type: flatten.DeviceCUDA, Index: int32(device)},
+		Multiprocessors: on.multiprocessors,
+	}
+	err = g.tables.Run(&job, func(l *launch.Launch) error {
+		p.launches = append(p.launches, launch.Launch{Kernel: l.Kernel, Blocks: l.Blocks, Table: slices.Clone(l.Table)})
+		return nil
+	})
+	return p, err
+}
+
+// Launch enqueues the gather on a stream of its device: what [Gather] promises holds, and nothing is computed.
+func (p *Prepared) Launch(stream uintptr) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	s, err := enter(p.on.context)
+	if err != nil {
+		return err
+	}
+	for i := range p.launches {
+		if err = p.on.enqueue(stream, &p.launches[i]); err != nil {
+			break
+		}
+	}
+	return s.leave(err)
+}
