@@ -236,6 +236,37 @@ func asMoves(stream uintptr, plan *flatten.Plan, dst, src []uintptr) error {
 	return gpu.Moves(0, stream, moves)
 }
 
+// prepared is gpu.Gather in two steps.
+func prepared(stream uintptr, plan *flatten.Plan, dst, src []uintptr) error {
+	p, err := gpu.Prepare(0, plan, dst, src)
+	if err != nil {
+		return err
+	}
+	return p.Launch(stream)
+}
+
+func TestConformancePrepared(t *testing.T) { conform(t, runOn(0, prepared), 10_000) }
+
+func TestPreparedAllocatesNothing(t *testing.T) {
+	d := onDevice(t, 0)
+	l := &flatten.Layout{
+		NumKeys: 2, Batches: 1, RowShape: []int64{16}, Rows: []int64{3, 2},
+		DType: flatten.DType{Code: flatten.CodeUint, Bits: 8, Lanes: 1},
+	}
+	plan := new(flatten.Plan)
+	d.must(plan.BuildPlain(l))
+	at := d.alloc(make([]byte, 4096))
+	p, err := gpu.Prepare(0, plan, []uintptr{at}, []uintptr{at + 1024, at + 2048})
+	d.must(err)
+	if n := testing.AllocsPerRun(100, func() { d.must(p.Launch(d.stream)) }); n != 0 {
+		t.Errorf("got %v allocations a launch, want 0", n)
+	}
+	d.wait()
+	if _, err := gpu.Prepare(0, plan, nil, nil); err == nil {
+		t.Error("got no error for too few addresses")
+	}
+}
+
 func TestConformanceMoves(t *testing.T) { conform(t, runOn(0, asMoves), 10_000) }
 
 func TestMovesRefuse(t *testing.T) {

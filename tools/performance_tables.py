@@ -134,7 +134,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "goals": goals,
 }
 OWN = {
-    "new": "goflat",
+    "separate": "goflat",
     "packed": "goflat packed",
     "given": "goflat out=",
     "same again": "goflat bound",

@@ -15,12 +15,12 @@ DEVICE = {  # device time over memcpy with a cold cache, at most
 # By device and contract: the best other way's wall time over goflat's, at least.
 WALL: dict[str, dict[str, dict[str, float]]] = {
     "cuda": {
-        "new": {"seed": 1.5, "many small": 5, "square": 3.5, "many keys": 5},
+        "separate": {"seed": 1.5, "many small": 5, "square": 3.5, "many keys": 5},
         "packed": {"seed": 1, "many small": 5, "square": 2, "many keys": 5},
         "same again": {"seed": 1, "many small": 1.3, "square": 1.2, "many keys": 1.3},
     },
     "cpu": {
-        "new": {"seed": 1.1, "many small": 3, "many keys": 1.5, "30,000 arrays": 1 / 1.2},
+        "separate": {"seed": 1.1, "many small": 3, "many keys": 1.5, "30,000 arrays": 1 / 1.2},
     },
 }
 OVERHEAD_S = {"cuda": 1e-6, "cpu": 0.6e-6}  # over the loop, of two tiny tensors

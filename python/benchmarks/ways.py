@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Contract(NamedTuple):
     """What is promised about the outputs, and the ways that keep it.
 
-    new: tensors of their own. packed: they may be views of one. given: the caller has them.
+    separate: each has memory of its own. packed: they share one. given: the caller has them.
     same again: entries and outputs are those of the call before.
     """
 
@@ -31,7 +31,7 @@ class Contract(NamedTuple):
 
 
 CONTRACTS = {
-    "new": Contract("goflat", ("loop", "zip", "split"), "copy"),
+    "separate": Contract("goflat", ("loop", "zip"), "copy"),
     "packed": Contract("goflat packed", ("split",), "copy"),
     "given": Contract("goflat out=", ("cat out=", "foreach copy"), "copy into"),
     "same again": Contract("goflat bound", ("graph",), "copy into"),

@@ -89,9 +89,10 @@ class Bound:
 
     def _join(self) -> None:
         """Join without the extension: in a fork's child, of other frameworks, with a dtype."""
+        entries: Any = self._entries
         out: Any = self._outs[0] if self._packed else self._outs
         if self._outs:
-            _api.flatten(self._entries, out=out, **self._call)
+            _api.flatten(entries, out=out, **self._call)
 
     def __del__(self) -> None:
         """Forget how to run it."""
