@@ -7,11 +7,16 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from fake.place import Fake
-from helpers import engines
+from helpers import child, engines
+from helpers.zygote import Zygote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
@@ -48,3 +53,32 @@ def compile_array(library: Path) -> None:
 def build(*command: str) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{' '.join(command)}:\n{done.stdout}{done.stderr}"
+
+
+@pytest.fixture(scope="session")
+def runtime(fake: Fake) -> str:
+    """Build cudart.c."""
+    source, library = HERE / "cudart.c", fake.extension / "cudart.so"
+    if not library.exists() or newer(source, library):
+        compiler = os.environ.get("CC", "gcc").split()
+        flags = "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"
+        build(*compiler, *flags, "-o", str(library), str(source), "-ldl", "-lpthread")
+    return str(library)
+
+
+@pytest.fixture(scope="session")
+def zygotes(fake: Fake, runtime: str) -> Iterator[Callable[[str], Zygote]]:
+    """Return what forks children in which torch sees the fake devices, by allocator settings."""
+    started: dict[str, Zygote] = {}
+
+    def zygote(settings: str) -> Zygote:
+        if settings not in started:
+            preload = {"LD_PRELOAD": runtime, "CUDART": runtime}
+            path = {"LD_LIBRARY_PATH": str(fake.driver), "PYTORCH_ALLOC_CONF": settings}
+            quiet = {"TORCH_CPP_LOG_LEVEL": "ERROR"}  # 2.14 warns of each failed allocation
+            started[settings] = Zygote(child.environment({**preload, **path, **quiet}))
+        return started[settings]
+
+    yield zygote
+    for one in started.values():
+        one.close()
