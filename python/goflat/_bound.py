@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from . import _api, _native
-from ._errors import make
+from ._errors import make, type_name
 from ._features import Features, read
 from ._kinds import kind_of
 
@@ -25,6 +25,10 @@ class Bound:
 
     A call is ordered by the current stream of each device, waits for nothing and may be captured
     into a CUDA graph. It is not recorded by autograd; outputs count as changed in place.
+
+    What has to be converted first (a `dtype`, entries with the conjugate or negative bit) and
+    arrays of CuPy are joined by `flatten` into the outputs at each call, which may allocate for a
+    while.
 
     Attributes
     ----------
@@ -47,12 +51,13 @@ class Bound:
     def __init__(self, plan: Plan, features: Any, out: Any = None) -> None:
         self._handle = 0
         table = read(features)
+        _refuse(table)
         self._entries = table._replace(grid=[_alias(entry) for entry in table.grid])
         self._call = {key: value for key, value in plan._call.items() if key in _OPTIONS}
         self.flat: Flat[Any] = plan(self._entries, out)
         self._outs = [self.flat.buffer] if self._packed else list(self.flat)
         self._devices = _cuda_devices(self._outs)
-        if self._call.get("dtype") is None and table.grid:
+        if self._call.get("dtype") is None and table.grid and all(map(_stays, self._entries.grid)):
             self._handle = _native.bind(
                 _as_dict(self._entries), self._outs, self._call.get("dim", 0), self._packed
             )
@@ -111,12 +116,29 @@ def bind(plan: Plan, features: Any, out: Any) -> Bound:
     return Bound(plan, features, out)
 
 
+def _refuse(table: Features) -> None:
+    """Raise for arrays of libraries that cannot write into an array: what they give is new."""
+    for e, entry in enumerate(table.grid):
+        if kind_of(type(entry)) not in ("torch", "numpy", "cupy"):
+            want = "an array of torch, NumPy or CuPy, to bind"
+            raise make("DTYPE", *table.place(e), type_name(entry), want)
+
+
 def _alias(entry: Any) -> Any:
     """Return an array of our own over the memory of `entry`, where its kind has such."""
     kind = kind_of(type(entry))
     if kind == "torch":
         return entry.detach()
     return entry.view() if kind == "numpy" else entry
+
+
+def _stays(entry: Any) -> bool:
+    """Report whether what is read is the memory of `entry` itself, now and later.
+
+    Of a conjugated tensor it is a copy that ends with the call.
+    """
+    kind = kind_of(type(entry))
+    return kind == "numpy" or (kind == "torch" and not entry.is_conj() and not entry.is_neg())
 
 
 def _as_dict(table: Features) -> dict[Any, list[Any]]:

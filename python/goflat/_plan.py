@@ -236,7 +236,7 @@ class Plan:
         ShapeError
             If `features` has another layout, or an array of `out` the wrong shape.
         DTypeError
-            If the plan is a consuming one.
+            If the plan is a consuming one, or an entry is not of torch, NumPy or CuPy.
 
         Examples
         --------

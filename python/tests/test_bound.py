@@ -131,6 +131,56 @@ def test_other_frameworks_and_dtypes() -> None:
     assert goflat.plan(nothing).bind(nothing)() == []
 
 
+class Exporter:
+    """An array of an unknown library, which exports a copy of what it holds."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.array.shape)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.array.copy().__dlpack__()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+
+def lazy(name: str) -> torch.Tensor:
+    """Return a tensor whose memory does not hold its values."""
+    numbers = torch.randn(64, 3, dtype=torch.complex64)
+    return numbers.conj() if name == "conj" else numbers.conj().imag
+
+
+@pytest.mark.parametrize("name", ["conj", "neg"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_entries_whose_memory_is_not_their_values(name: str, packed: bool) -> None:
+    features = {key: [lazy(name), lazy(name)] for key in "ab"}
+    bound = goflat.plan(features, packed=packed).bind(features)
+    junk = [torch.full((64, 3), -1.0, dtype=features["a"][0].dtype) for _ in range(20)]
+    for entry in features["a"]:
+        entry.mul_(3)
+    assert same(bound(), oracle(features))
+    del junk
+
+
+def test_arrays_of_unknown_libraries_are_refused() -> None:
+    features = {key: [Exporter(np.ones((4, 3)))] for key in "ab"}
+    with pytest.raises(goflat.DTypeError, match=r"key .a., batch 0: got .*Exporter"):
+        goflat.plan(features).bind(features)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_inference_mode(packed: bool) -> None:
+    with torch.inference_mode():
+        features = job(2, 2, (3,), torch.float32)
+        bound = goflat.plan(features, packed=packed).bind(features)
+        features["1"][0].fill_(5)
+        assert same(bound(), oracle(features))
+
+
 def test_what_cannot_be_bound() -> None:
     features = job(2, 2, (3,), torch.float32)
     with pytest.raises(goflat.DTypeError, match="consuming plan"):
@@ -170,6 +220,17 @@ def test_threads_may_call_it() -> None:
     for thread in threads:
         thread.join()
     assert all(same(bound.flat, oracle(features)) for bound in bounds)
+
+
+def test_threads_may_share_it() -> None:
+    features = job(8, 4, (100, 8), torch.float32)
+    bound = goflat.plan(features).bind(features)
+    threads = [threading.Thread(target=lambda: [bound() for _ in range(50)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert same(bound.flat, oracle(features))
 
 
 def test_the_first_line_says_what_it_does() -> None:

@@ -92,6 +92,19 @@ assert len(flat) == 2
     run(code, engine)
 
 
+def test_a_bound_plan_in_the_child(engine: str) -> None:
+    code = """
+bound = goflat.plan(features).bind(features)
+def call():
+    features["b"][0].fill_(5)
+    for _ in range(20):
+        assert torch.equal(bound()[0], torch.cat([features["a"][0], features["b"][0]]))
+assert in_child(call) == 0
+call()
+"""
+    run(code, engine)
+
+
 def test_garbage_of_the_parent_collected_in_the_child(engine: str) -> None:
     code = """
 class Knot: pass
