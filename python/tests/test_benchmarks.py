@@ -79,7 +79,9 @@ def test_goals_are_judged() -> None:
             {"name": "uniform", "skipped": "too large"},
             {"name": "anchors", "cold": ways(goflat=9.0, memcpy=1.0)},  # nothing is wanted of it
         ],
-        "cases": [{"name": "seed", "ratios": {"separate": {"ratio": 1.6}, "packed": {"ratio": 0.5}}}],
+        "cases": [
+            {"name": "seed", "ratios": {"separate": {"ratio": 1.6}, "packed": {"ratio": 0.5}}}
+        ],
         "extras": [{"name": "goflat minus loop, tiny", "seconds": 2e-6}],
         "fresh": [{"name": "seed, fresh", "ways": ways(goflat=1.0, goflat_fresh=1.1)}],
     }
