@@ -46,7 +46,16 @@ class Bound:
     [tensor([5., 5., 1.])]
     """
 
-    __slots__ = ("__weakref__", "_call", "_devices", "_entries", "_handle", "_outs", "flat")
+    __slots__ = (
+        "__weakref__",
+        "_call",
+        "_counted",
+        "_devices",
+        "_entries",
+        "_handle",
+        "_outs",
+        "flat",
+    )
 
     def __init__(self, plan: Plan, features: Any, out: Any = None) -> None:
         self._handle = 0
@@ -56,6 +65,7 @@ class Bound:
         self._call = {key: value for key, value in plan._call.items() if key in _OPTIONS}
         self.flat: Flat[Any] = plan(self._entries, out)
         self._outs = [self.flat.buffer] if self._packed else list(self.flat)
+        self._counted = _with_versions([*self._outs, *self.flat] if self._packed else self._outs)
         self._devices = _cuda_devices(self._outs)
         if self._call.get("dtype") is None and table.grid and all(map(_stays, self._entries.grid)):
             self._handle = _native.bind(
@@ -84,8 +94,8 @@ class Bound:
             stream = sys.modules["torch"]._C._cuda_getCurrentRawStream
             for device in self._devices:
                 _run(core, self._handle, device, stream(device))
-        if self._handle and kind_of(type(self._outs[0])) == "torch":
-            sys.modules["torch"].autograd.graph.increment_version(self._outs)
+        if self._counted:
+            sys.modules["torch"].autograd.graph.increment_version(self._counted)
         return self.flat
 
     @property
@@ -144,6 +154,12 @@ def _stays(entry: Any) -> bool:
 def _as_dict(table: Features) -> dict[Any, list[Any]]:
     size = table.batches
     return {key: table.grid[k * size : (k + 1) * size] for k, key in enumerate(table.keys)}
+
+
+def _with_versions(outs: list[Any]) -> list[Any]:
+    """Return the tensors whose changes autograd counts; parts of a buffer count on their own."""
+    tensors = [out for out in outs if kind_of(type(out)) == "torch"]
+    return [out for out in tensors if not out.is_inference()]
 
 
 def _cuda_devices(outs: list[Any]) -> list[int] | None:

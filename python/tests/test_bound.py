@@ -179,6 +179,8 @@ def test_inference_mode(packed: bool) -> None:
         bound = goflat.plan(features, packed=packed).bind(features)
         features["1"][0].fill_(5)
         assert same(bound(), oracle(features))
+        features["0"][1].fill_(6)
+    assert same(bound(), oracle(features))
 
 
 def test_what_cannot_be_bound() -> None:
@@ -195,9 +197,10 @@ def test_what_cannot_be_bound() -> None:
         goflat.plan(features).bind(features, [shared, torch.empty(6)])
 
 
-def test_autograd_neither_records_nor_overlooks_it() -> None:
+@pytest.mark.parametrize("options", [{}, {"packed": True}, {"packed": True, "dtype": torch.half}])
+def test_autograd_neither_records_nor_overlooks_it(options: dict[str, Any]) -> None:
     features = {"a": [torch.ones(3, requires_grad=True)], "b": [torch.ones(2)]}
-    bound = goflat.plan(features).bind(features)
+    bound = goflat.plan(features, **options).bind(features)
     assert not bound()[0].requires_grad
     weight = torch.ones(5, requires_grad=True)
     loss = (bound()[0] * weight).sum()
