@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -10,6 +11,16 @@ import torch
 import goflat
 from gpu.support import DEVICE, DRY, check_bits
 from helpers.patterns import FLOATS, patterns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_patterns_stay() -> Iterator[None]:
+    """Give the patterns back: other tests want segments of their own."""
+    yield
+    patterns.cache_clear()
 
 
 @pytest.mark.parametrize(("source", "target"), list(product(FLOATS, FLOATS)), ids=str)
