@@ -32,7 +32,7 @@ def on_torch(settings: str = "") -> Callable[[Callable[[], None]], Any]:
         def outside(zygotes: Callable[[str], Zygote]) -> None:
             code = f"from {test.__module__} import {test.__name__} as t; t.inside()"
             status, output = zygotes(settings).run(code, child.TIMEOUT_S)
-            assert (status, output) == (0, "")
+            assert (status, output) == (0, ""), f"exit status {status}\n{output}"
 
         outside.__name__, outside.__doc__ = test.__name__, test.__doc__
         outside.inside = test  # type: ignore[attr-defined]
