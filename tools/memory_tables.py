@@ -24,11 +24,21 @@ Record = dict[str, Any]
 
 def main(arguments: list[str]) -> int:
     """Rewrite the file and say which tables have been filled."""
+    return rewrite(arguments, DOC, fill, str(__doc__))
+
+
+def rewrite(
+    arguments: list[str],
+    doc: Path,
+    fill: Callable[[str, Record, str], tuple[str, list[str]]],
+    usage: str,
+) -> int:
+    """Do what the command line says: a run, and perhaps another document than `doc`."""
     if not 1 <= len(arguments) <= 2:
-        print(__doc__)
+        print(usage)
         return 2
     path = Path(arguments[0]).resolve()
-    doc = Path(arguments[1]) if len(arguments) > 1 else DOC
+    doc = Path(arguments[1]) if len(arguments) > 1 else doc
     text, filled = fill(doc.read_text(), json.loads(path.read_text()), link(path, doc))
     doc.write_text(text)
     print(f"{doc.name}: {', '.join(filled) or 'nothing'}")

@@ -8,7 +8,6 @@ CPU; what is there is replaced. A run fills those of its own device, so the docu
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
-from memory_tables import link, seconds, size, source, table
+from memory_tables import rewrite, seconds, size, source, table
 
 ROOT = Path(__file__).resolve().parent.parent
 DOC = ROOT / "docs" / "performance.md"
@@ -27,15 +26,7 @@ Record = dict[str, Any]
 
 def main(arguments: list[str]) -> int:
     """Rewrite the file and say which tables have been filled."""
-    if not 1 <= len(arguments) <= 2:
-        print(__doc__)
-        return 2
-    path = Path(arguments[0]).resolve()
-    doc = Path(arguments[1]) if len(arguments) > 1 else DOC
-    text, filled = fill(doc.read_text(), json.loads(path.read_text()), link(path, doc))
-    doc.write_text(text)
-    print(f"{doc.name}: {', '.join(filled) or 'nothing'}")
-    return 0
+    return rewrite(arguments, DOC, fill, str(__doc__))
 
 
 def fill(text: str, run: Record, where: str) -> tuple[str, list[str]]:

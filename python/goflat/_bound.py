@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from . import _api, _native
 from ._errors import make, type_name
-from ._features import Features, read
+from ._features import read
 from ._kinds import kind_of
 
 if TYPE_CHECKING:
+    from ._features import Features
     from ._flat import Flat
     from ._plan import Plan
 
@@ -69,7 +70,7 @@ class Bound:
         self._devices = _cuda_devices(self._outs)
         if self._call.get("dtype") is None and table.grid and all(map(_stays, self._entries.grid)):
             self._handle = _native.bind(
-                _as_dict(self._entries), self._outs, self._call.get("dim", 0), self._packed
+                _native.as_dict(self._entries), self._outs, self._call.get("dim", 0), self._packed
             )
 
     def __call__(self) -> Flat[Any]:
@@ -149,11 +150,6 @@ def _stays(entry: Any) -> bool:
     """
     kind = kind_of(type(entry))
     return kind == "numpy" or (kind == "torch" and not entry.is_conj() and not entry.is_neg())
-
-
-def _as_dict(table: Features) -> dict[Any, list[Any]]:
-    size = table.batches
-    return {key: table.grid[k * size : (k + 1) * size] for k, key in enumerate(table.keys)}
 
 
 def _with_versions(outs: list[Any]) -> list[Any]:

@@ -135,7 +135,7 @@ def _attempt(features: Any, outs: Any, dim: int, packed: bool, flags: int) -> Fl
     if isinstance(outs, tuple):
         return None
     flat: Flat[Any] = Flat()
-    containers = _as_dict(features) if isinstance(features, Features) else features
+    containers = as_dict(features) if isinstance(features, Features) else features
     status = _run(containers, outs, flat, dim, flags | (_PACKED if packed else 0))
     if status == _NORMALISE and not isinstance(features, Features):
         return _attempt(read(features), outs, dim, packed, flags)
@@ -156,7 +156,8 @@ def _written(outs: list[Any]) -> None:
         written(outs)
 
 
-def _as_dict(table: Features) -> dict[Any, list[Any]]:
+def as_dict(table: Features) -> dict[Any, list[Any]]:
+    """Return the entries as the extension reads them."""
     size = table.batches
     return {key: table.grid[k * size : (k + 1) * size] for k, key in enumerate(table.keys)}
 

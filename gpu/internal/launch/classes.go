@@ -17,9 +17,9 @@ const (
 	// blockBytes: mean length from which a block a tile may be used. Half a tile.
 	blockBytes = 16 << 10
 	// bulkBytes: from so much a multiprocessor on it is. A warp has smaller tiles, so that
-	// the last ones are done sooner: 44 MB of 21 KB segments take 1.09 times as long as
-	// memcpy by warps and 1.18 by blocks, 40 MB of 2.5 MB ones 1.09 and 1.10, but 3.2 GB
-	// 1.034 and 1.022 (H200, 132 multiprocessors).
+	// the last ones are done sooner: 44 MB of 21 KB segments take 1.11 times as long as
+	// memcpy by warps and 1.19 by blocks; 40 MB of 2.5 MB ones 1.08 and 1.07, and 3.2 GB
+	// 1.018 and 1.016 (H200, docs/adr/0014-gather-kernels-by-size.md).
 	bulkBytes = 1 << 20
 	// launchBytes: what a device moves in the time that one more launch costs, about 2
 	// µs. Less is not worth it.
