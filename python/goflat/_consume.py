@@ -233,8 +233,9 @@ def _job(containers: Containers) -> Job:
     table = containers.table
     if not table.grid:
         return Nothing(containers, describe(table, 0))
-    is_torch = kind_of(type(table.grid[0])) == "torch"
-    why = _ARRAYS
+    kind = kind_of(type(table.grid[0]))
+    is_torch = kind == "torch"
+    why = _JAX if kind == "jax" else _ARRAYS
     if is_torch:
         from . import _inplace
 
@@ -247,10 +248,13 @@ def _job(containers: Containers) -> Job:
     refuse(arrays, grid, table.place)
     if is_torch:
         _inplace.refuse_unsurveyed(grid, containers)
-    return Stream(containers, describe(table._replace(grid=grid), 0), why)
+    layout = describe(table._replace(grid=grid), 0)
+    del grid  # which may refer to entries
+    return Stream(containers, layout, why)
 
 
 _ARRAYS = "only torch tells who uses the memory of an array; pass tensors, or write to an Arena"
+_JAX = "arrays of JAX never change, so nothing is written over"
 
 
 class Job:

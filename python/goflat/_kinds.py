@@ -68,20 +68,33 @@ def arrays_of(table: Features) -> Arrays:
         from . import _cupy
 
         return _cupy.CuPy()
+    if kind == "jax":
+        from . import _jax
+
+        return _jax.Jax()
     from . import _numpy
 
     return _numpy.NumPy() if kind == "numpy" else _numpy.Foreign(table.grid[0])
 
 
 def kind_of(cls: type) -> Any:
-    """Return ``"torch"``, ``"numpy"``, ``"cupy"``, another class with ``__dlpack__``, or None.
+    """Return the name of the framework, another class with ``__dlpack__``, or None.
 
     Looks frameworks up in `sys.modules`: a class of a framework exists only once it is imported.
     """
-    for name, base in (("torch", "Tensor"), ("numpy", "ndarray"), ("cupy", "ndarray")):
-        if issubclass(cls, getattr(sys.modules.get(name), base, ())):
+    for name, module, base in _BASES:
+        if issubclass(cls, getattr(sys.modules.get(module), base, ())):
             return name
     return cls if hasattr(cls, "__dlpack__") else None
+
+
+_BASES = (
+    ("torch", "torch", "Tensor"),
+    ("numpy", "numpy", "ndarray"),
+    ("cupy", "cupy", "ndarray"),
+    ("jax", "jax", "Array"),
+    ("jax", "jax.core", "Tracer"),
+)
 
 
 def refuse(arrays: Arrays, entries: list[Any], place: Place) -> None:

@@ -242,6 +242,8 @@ def _resolve(entry: Any) -> Any:
         return _resolve_ndarray(entry)
     if kind == "cupy":
         return _resolve_cupy(entry)
+    if kind == "jax":
+        return _FALLBACK  # whose results are arrays of JAX, and which knows tracers
     if any(hasattr(type(entry), name) for name in _EXCHANGE_API):
         return entry
     if kind is None or not _is_on_cpu(entry):
