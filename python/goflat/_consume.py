@@ -237,7 +237,7 @@ def _job(containers: Containers) -> Job:
     is_torch = kind == "torch"
     why = _JAX if kind == "jax" else _ARRAYS
     if is_torch:
-        from . import _inplace
+        from . import _inplace, _refusals
 
         job = _inplace.job_of(containers)
         if isinstance(job, Job):
@@ -247,7 +247,7 @@ def _job(containers: Containers) -> Job:
     grid = arrays.load(table.grid, table.place)
     refuse(arrays, grid, table.place)
     if is_torch:
-        _inplace.refuse_unsurveyed(grid, containers)
+        _refusals.refuse_unsurveyed(grid, containers)
     layout = describe(table._replace(grid=grid), 0)
     del grid  # which may refer to entries
     return Stream(containers, layout, why)
