@@ -1,21 +1,8 @@
 #define _GNU_SOURCE
 #include "collect.h"
 
-#include <pthread.h>
-
 #include "collect_map.h"
-
-// Slack behind the last segment: free room for in-place plans. Half of what is used, and
-// small jobs move each byte once, in one launch; of large ones an eighth, with which they
-// seldom move one twice. Adr 11 has the numbers.
-static const uint64_t least_slack = (uint64_t)4 << 20, most_half = (uint64_t)64 << 20, most_slack = (uint64_t)512 << 20;
-
-// So that there are few mapping calls, as much is mapped as the device's last context used,
-// or at first so much, but no more than that ahead. Beyond, what is mapped doubles.
-static const uint64_t first_step = (uint64_t)32 << 20, most_ahead = (uint64_t)96 << 20;
-static const uint64_t least_step = (uint64_t)8 << 20, most_step = (uint64_t)64 << 20;
-
-enum { max_devices = 128 };
+#include "collect_state.h"
 
 // A canary is addresses without memory that torch caches as a segment.
 typedef struct {
@@ -23,37 +10,33 @@ typedef struct {
 	int armed;
 } canary;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+goflat_shared goflat_state = {.lock = PTHREAD_MUTEX_INITIALIZER};
 static pthread_once_t prepared = PTHREAD_ONCE_INIT;
-static int forked; // a child has the parent's addresses but not its device memory
-static goflat_range *ranges;
 static int64_t last_id;
-static canary canaries[max_devices];
-static int pressed[max_devices];
+static canary canaries[goflat_max_devices];
 static struct {
 	uintptr_t context;
 	uint64_t bytes; // of a range; 0: no range yet
-} homes[max_devices];
-static uint64_t expected[max_devices]; // bytes of the last context, with slack; 0 if unknown
+} homes[goflat_max_devices];
 
-static __thread int64_t selected[max_devices]; // ids of ranges
+static __thread int64_t selected[goflat_max_devices]; // ids of ranges
 static __thread int keeping;
 static __thread int arming; // a device + 1
 
 static void before_fork(void)
 {
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&goflat_state.lock);
 }
 
 static void after_fork(void)
 {
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&goflat_state.lock);
 }
 
 static void in_child(void)
 {
-	forked = 1;
-	pthread_mutex_unlock(&lock);
+	goflat_state.forked = 1;
+	pthread_mutex_unlock(&goflat_state.lock);
 }
 
 static void prepare(void)
@@ -63,93 +46,23 @@ static void prepare(void)
 
 static int known(int device)
 {
-	return device >= 0 && device < max_devices;
+	return device >= 0 && device < goflat_max_devices;
 }
 
-static goflat_range *range_of(int64_t id)
+goflat_range *goflat_state_range(int64_t id)
 {
-	for (goflat_range *r = ranges; r; r = r->next)
+	for (goflat_range *r = goflat_state.ranges; r; r = r->next)
 		if (r->id == id)
 			return r;
 	return NULL;
 }
 
-static goflat_range *range_at(uint64_t address)
+goflat_range *goflat_state_range_at(uint64_t address)
 {
-	for (goflat_range *r = ranges; r; r = r->next)
+	for (goflat_range *r = goflat_state.ranges; r; r = r->next)
 		if (address >= r->lo && address < r->hi)
 			return r;
 	return NULL;
-}
-
-// drop_unused gives the addresses of ranges back that have neither content nor memory, but
-// for so many.
-static void drop_unused(int device, int keep)
-{
-	for (goflat_range **at = &ranges; *at;) {
-		goflat_range *r = *at, *next = r->next;
-		int unused = r->device == device && goflat_range_idle(r) && !r->chunks.len;
-		if (unused && keep-- <= 0 && goflat_map_release(r))
-			*at = next;
-		else
-			at = &r->next;
-	}
-}
-
-// trim gives memory back. One range without memory stays, which spares the next context a
-// reservation.
-static void trim(int device)
-{
-	for (goflat_range *r = ranges; r; r = r->next)
-		if (r->device == device)
-			goflat_map_trim(r);
-	drop_unused(device, 1);
-}
-
-static uint64_t within(uint64_t value, uint64_t least, uint64_t most)
-{
-	return value < least ? least : value > most ? most : value;
-}
-
-// slack_end is up to where a range in use should be mapped at least.
-static uint64_t slack_end(const goflat_range *r, uint64_t used)
-{
-	uint64_t bytes = used - r->lo, slack = within(bytes / 2, least_slack, most_half);
-	uint64_t end = goflat_round_up(used + within(bytes / 8, slack, most_slack));
-	return end < r->hi ? end : r->hi;
-}
-
-// step_end is up to where it is mapped for a new last segment if anything is; slack ends at end.
-static uint64_t step_end(const goflat_range *r, goflat_span segment, uint64_t end)
-{
-	uint64_t from = goflat_range_mapped(r, r->lo);
-	uint64_t far = r->lo + (expected[r->device] ? expected[r->device] : first_step);
-	if (far < end)
-		far = from + within(from - r->lo, least_step, most_step);
-	if (far > segment.hi + most_ahead)
-		far = segment.hi + most_ahead;
-	far = far > end ? far : end;
-	return far < r->hi ? far : r->hi;
-}
-
-// supply maps the memory of a new segment, and slack if the driver has it. Short of
-// memory it gives what is free elsewhere back first.
-static int supply(goflat_range *r, goflat_span segment)
-{
-	int last = segment.hi > goflat_range_used(r);
-	uint64_t end = last ? slack_end(r, segment.hi) : segment.hi;
-	if (goflat_range_mapped(r, segment.lo) >= end)
-		return 1;
-	if (goflat_map_cover(r, segment.lo, last ? step_end(r, segment, end) : end))
-		return 1;
-	pressed[r->device] = 1;
-	if (goflat_map_cover(r, segment.lo, segment.hi))
-		return 1;
-	trim(r->device);
-	if (goflat_map_cover(r, segment.lo, segment.hi))
-		return 1;
-	trim(r->device);
-	return 0;
 }
 
 static uint64_t take(goflat_range *r, uint64_t bytes, uintptr_t stream)
@@ -158,7 +71,7 @@ static uint64_t take(goflat_range *r, uint64_t bytes, uintptr_t stream)
 	if (!lo || !goflat_map_settle(r, stream))
 		return 0;
 	goflat_span segment = {lo, lo + bytes};
-	return supply(r, segment) && goflat_spans_add(&r->segments, segment) ? lo : 0;
+	return goflat_supply(r, segment) && goflat_spans_add(&r->segments, segment) ? lo : 0;
 }
 
 // hatch returns the canary's address, which is never touched.
@@ -180,15 +93,15 @@ void *goflat_collect_alloc(ssize_t bytes, int device, void *stream)
 	uint64_t at = 0;
 	if (!known(device) || bytes <= 0)
 		return NULL;
-	pthread_mutex_lock(&lock);
-	goflat_range *r = range_of(selected[device]);
-	if (forked)
+	pthread_mutex_lock(&goflat_state.lock);
+	goflat_range *r = goflat_state_range(selected[device]);
+	if (goflat_state.forked)
 		at = 0;
 	else if (arming == device + 1 && (uint64_t)bytes <= goflat_unit)
 		at = hatch(device);
 	else if (r && r->open && r->device == device)
 		at = take(r, goflat_round_up(bytes), (uintptr_t)stream);
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&goflat_state.lock);
 	return (void *)at;
 }
 
@@ -209,25 +122,25 @@ void goflat_collect_free(void *memory, ssize_t bytes, int device, void *stream)
 	uint64_t at = (uint64_t)memory;
 	if (!known(device))
 		return;
-	pthread_mutex_lock(&lock);
-	goflat_range *r = range_at(at);
+	pthread_mutex_lock(&goflat_state.lock);
+	goflat_range *r = goflat_state_range_at(at);
 	if (at == canaries[device].lo)
 		canaries[device].armed = 0;
 	else if (r)
 		give_back(r, at, (uintptr_t)stream);
-	if (!keeping && !forked) {
-		pressed[device] = 1;
-		trim(device);
+	if (!keeping && !goflat_state.forked) {
+		goflat_state.pressed[device] = 1;
+		goflat_supply_trim(device);
 	}
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&goflat_state.lock);
 }
 
 int goflat_collect_claim(uint64_t lo, uint64_t hi)
 {
-	pthread_mutex_lock(&lock);
-	goflat_range *r = range_at(lo);
+	pthread_mutex_lock(&goflat_state.lock);
+	goflat_range *r = goflat_state_range_at(lo);
 	int done = r && lo < hi && goflat_range_mapped(r, lo) >= hi && goflat_spans_add(&r->claims, (goflat_span){lo, hi});
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&goflat_state.lock);
 	return done;
 }
 
@@ -243,11 +156,11 @@ static void unclaim(goflat_range *r, uint64_t lo, uint64_t hi)
 
 void goflat_collect_unclaim(uint64_t lo, uint64_t hi)
 {
-	pthread_mutex_lock(&lock);
-	goflat_range *r = range_at(lo);
+	pthread_mutex_lock(&goflat_state.lock);
+	goflat_range *r = goflat_state_range_at(lo);
 	if (r)
 		unclaim(r, lo, hi);
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&goflat_state.lock);
 }
 
 // unused finds the range with the most memory of those that nothing lies in.
@@ -255,7 +168,7 @@ static goflat_range *unused(int device, uint64_t bytes)
 {
 	goflat_range *best = NULL;
 	uint64_t most = 0;
-	for (goflat_range *r = ranges; r; r = r->next) {
+	for (goflat_range *r = goflat_state.ranges; r; r = r->next) {
 		uint64_t mapped = goflat_spans_bytes(&r->chunks);
 		if (r->device != device || !goflat_range_idle(r) || r->hi - r->lo < bytes || (best && mapped <= most))
 			continue;
@@ -273,8 +186,8 @@ static goflat_range *find_range(int device, uintptr_t context, uint64_t bytes, g
 		return r;
 	r = goflat_map_reserve(device, context, bytes, s);
 	if (r) {
-		r->next = ranges;
-		ranges = r;
+		r->next = goflat_state.ranges;
+		goflat_state.ranges = r;
 	}
 	return r;
 }
@@ -285,8 +198,8 @@ static goflat_range *find_some_range(int device, uintptr_t context, uint64_t byt
 	goflat_range *r = find_range(device, context, bytes, s);
 	if (r || s->code != CUDA_ERROR_OUT_OF_MEMORY)
 		return r;
-	trim(device);
-	drop_unused(device, 0);
+	goflat_supply_trim(device);
+	goflat_supply_drop(device, 0);
 	r = find_range(device, context, bytes, s);
 	return r ? r : find_range(device, context, bytes / 8, s);
 }
@@ -300,7 +213,7 @@ goflat_status goflat_collect_begin(int device, uintptr_t context, uint64_t bytes
 	}
 	pthread_once(&prepared, prepare);
 	keeping = 0;
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&goflat_state.lock);
 	goflat_range *r = find_some_range(device, context, bytes, &s);
 	if (r) {
 		homes[device].context = context;
@@ -310,7 +223,7 @@ goflat_status goflat_collect_begin(int device, uintptr_t context, uint64_t bytes
 		r->users = (goflat_streams){0};
 		r->id = *id = selected[device] = ++last_id;
 	}
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&goflat_state.lock);
 	return s;
 }
 
@@ -319,10 +232,10 @@ int64_t goflat_collect_reopen(int device)
 	int64_t id = 0;
 	if (!known(device))
 		return 0;
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&goflat_state.lock);
 	uintptr_t context = homes[device].context;
 	uint64_t bytes = homes[device].bytes;
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&goflat_state.lock);
 	if (!bytes || goflat_collect_begin(device, context, bytes, &id).code != CUDA_SUCCESS)
 		return 0;
 	return id;
@@ -336,23 +249,14 @@ void goflat_collect_select(int device, int64_t id)
 
 void goflat_collect_end(int64_t id)
 {
-	pthread_mutex_lock(&lock);
-	goflat_range *r = range_of(id);
+	pthread_mutex_lock(&goflat_state.lock);
+	goflat_range *r = goflat_state_range(id);
 	if (r) {
 		r->open = 0;
 		if (r->segments.len)
-			expected[r->device] = slack_end(r, goflat_range_used(r)) - r->lo;
+			goflat_state.expected[r->device] = goflat_supply_end(r, goflat_range_used(r)) - r->lo;
 	}
-	pthread_mutex_unlock(&lock);
-}
-
-int goflat_collect_idle(int64_t id)
-{
-	pthread_mutex_lock(&lock);
-	goflat_range *r = range_of(id);
-	int idle = !r || goflat_range_idle(r);
-	pthread_mutex_unlock(&lock);
-	return idle;
+	pthread_mutex_unlock(&goflat_state.lock);
 }
 
 void goflat_collect_keep(int on)
@@ -368,9 +272,9 @@ void goflat_collect_arm(int device)
 int goflat_collect_armed(int device)
 {
 	arming = 0;
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&goflat_state.lock);
 	int armed = known(device) && canaries[device].armed;
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&goflat_state.lock);
 	return armed;
 }
 
@@ -378,10 +282,10 @@ int goflat_collect_pressed(int device)
 {
 	if (!known(device))
 		return 0;
-	pthread_mutex_lock(&lock);
-	int was = pressed[device];
-	pressed[device] = 0;
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_lock(&goflat_state.lock);
+	int was = goflat_state.pressed[device];
+	goflat_state.pressed[device] = 0;
+	pthread_mutex_unlock(&goflat_state.lock);
 	return was;
 }
 
@@ -400,117 +304,19 @@ int goflat_collect_go_on(int device, int64_t id, int64_t next)
 
 void goflat_collect_use(uint64_t address, uintptr_t stream)
 {
-	pthread_mutex_lock(&lock);
-	goflat_range *r = range_at(address);
+	pthread_mutex_lock(&goflat_state.lock);
+	goflat_range *r = goflat_state_range_at(address);
 	if (r)
 		goflat_streams_add(&r->users, stream);
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&goflat_state.lock);
 }
 
 void goflat_collect_trim(int device)
 {
-	pthread_mutex_lock(&lock);
-	if (!forked) {
-		trim(device);
-		drop_unused(device, 0);
+	pthread_mutex_lock(&goflat_state.lock);
+	if (!goflat_state.forked) {
+		goflat_supply_trim(device);
+		goflat_supply_drop(device, 0);
 	}
-	pthread_mutex_unlock(&lock);
-}
-
-// note writes a span if there is room for it, and counts it.
-static void note(goflat_span span, goflat_span *spans, size_t max, size_t *n)
-{
-	if (*n < max)
-		spans[*n] = span;
-	++*n;
-}
-
-// free_in notes what is free of mapped memory [lo, hi).
-static void free_in(const goflat_range *r, uint64_t lo, uint64_t hi, goflat_span *spans, size_t max, size_t *n)
-{
-	goflat_span busy;
-	while (lo < hi && goflat_range_busy(r, lo, &busy) && busy.lo < hi) {
-		if (busy.lo > lo)
-			note((goflat_span){lo, busy.lo}, spans, max, n);
-		lo = busy.hi;
-	}
-	if (lo < hi)
-		note((goflat_span){lo, hi}, spans, max, n);
-}
-
-static size_t room(goflat_range *r, goflat_span *spans, size_t max)
-{
-	size_t n = 0;
-	for (size_t i = 0; i < r->chunks.len;) {
-		uint64_t lo = r->chunks.at[i].lo, hi = goflat_range_mapped(r, lo);
-		free_in(r, lo, hi, spans, max, &n);
-		i = goflat_spans_after(&r->chunks, hi);
-	}
-	return n;
-}
-
-// make_ready prepares a closed range's free memory for work on a stream.
-static int make_ready(goflat_range *r, uintptr_t stream)
-{
-	if (r->open || !goflat_map_settle(r, stream))
-		return 0;
-	goflat_map_cover(r, goflat_range_used(r), slack_end(r, goflat_range_used(r)));
-	goflat_streams_add(&r->users, stream);
-	return 1;
-}
-
-size_t goflat_collect_room(int64_t id, uintptr_t stream, int prepare_it, goflat_span *spans, size_t max)
-{
-	size_t n = 0;
-	pthread_mutex_lock(&lock);
-	goflat_range *r = range_of(id);
-	if (r && !forked && (!prepare_it || make_ready(r, stream)))
-		n = room(r, spans, max);
-	pthread_mutex_unlock(&lock);
-	return n;
-}
-
-size_t goflat_collect_claims(int64_t id, goflat_span *spans, size_t max)
-{
-	size_t n = 0;
-	pthread_mutex_lock(&lock);
-	goflat_range *r = range_of(id);
-	for (size_t i = 0; r && i < r->claims.len; i++)
-		note(r->claims.at[i], spans, max, &n);
-	pthread_mutex_unlock(&lock);
-	return n;
-}
-
-int goflat_collect_range(uint64_t address, int64_t *id, uint64_t *lo, uint64_t *hi)
-{
-	pthread_mutex_lock(&lock);
-	goflat_range *r = range_at(address);
-	int found = r && r->chunks.len;
-	if (found) {
-		*id = r->id;
-		*lo = r->chunks.at[0].lo;
-		*hi = r->chunks.at[r->chunks.len - 1].hi;
-	}
-	pthread_mutex_unlock(&lock);
-	return found;
-}
-
-goflat_collect_count goflat_collect_bytes(int device)
-{
-	goflat_collect_count c = {0, 0, 0};
-	pthread_mutex_lock(&lock);
-	for (goflat_range *r = ranges; r; r = r->next) {
-		if (r->device != device)
-			continue;
-		goflat_span busy;
-		for (size_t i = 0; i < r->chunks.len; i++) {
-			goflat_span chunk = r->chunks.at[i];
-			c.mapped += chunk.hi - chunk.lo;
-			if (!goflat_range_busy(r, chunk.lo, &busy) || busy.lo >= chunk.hi)
-				c.free += chunk.hi - chunk.lo;
-		}
-		c.segments += goflat_spans_bytes(&r->segments);
-	}
-	pthread_mutex_unlock(&lock);
-	return c;
+	pthread_mutex_unlock(&goflat_state.lock);
 }

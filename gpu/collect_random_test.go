@@ -234,7 +234,7 @@ func TestCollectRandomly(t *testing.T) {
 func TestCollectStress(t *testing.T) {
 	fakeOnly(t)
 	program := filepath.Join(t.TempDir(), "stress")
-	sources := []string{"testdata/collect_stress.c", "collect.c", "collect_map.c", "collect_range.c", "launch.c"}
+	sources := []string{"testdata/collect_stress.c", "collect.c", "collect_map.c", "collect_range.c", "collect_supply.c", "collect_tell.c", "launch.c"}
 	flags := []string{"-O1", "-g", "-I.", "-o", program}
 	run(t, exec.Command("gcc", slices.Concat(flags, sources, []string{"-Lfakecuda/build", "-l:libcuda.so.1", "-lpthread"})...))
 	fake, err := filepath.Abs("fakecuda/build")

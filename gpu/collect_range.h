@@ -1,5 +1,5 @@
 // collect_range.h: what is known about a range, and the questions about it that need no
-// driver. All of it is guarded by the lock in collect.c.
+// driver. All of it is guarded by the lock of collect_state.h.
 #ifndef GOFLAT_GPU_COLLECT_RANGE_H
 #define GOFLAT_GPU_COLLECT_RANGE_H
 

@@ -1,4 +1,4 @@
-// collect_stress.c: many threads play torch with gpu/collect.c at once, and a last one reads its figures. Linked
+// collect_stress.c: many threads play torch with gpu/collect*.c at once, and a last one reads its figures. Linked
 // against the fake driver; ends with 0 if all segments were disjoint and nothing is left.
 #include <pthread.h>
 #include <stdint.h>
