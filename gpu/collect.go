@@ -55,7 +55,7 @@ func CollectBegin(device int) (id int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	bytes, err := addresses(on)
+	bytes, err := rangeBytes(on)
 	if err != nil {
 		return 0, err
 	}
@@ -68,8 +68,8 @@ func CollectBegin(device int) (id int64, err error) {
 
 var totals sync.Map // *loaded -> uint64, the bytes of its device
 
-// addresses returns how many addresses a range on a device takes.
-func addresses(on *loaded) (uint64, error) {
+// rangeBytes returns how many addresses a range on a device takes.
+func rangeBytes(on *loaded) (uint64, error) {
 	if total, ok := totals.Load(on); ok {
 		return total.(uint64), nil
 	}

@@ -30,7 +30,7 @@ type device struct {
 // loaded is a device in use. It does not change.
 type loaded struct {
 	device          cu.Device
-	context         uintptr // CUcontext
+	context         uintptr // CUcontext, the primary one or that of a [Context]
 	module          cu.Module
 	multiprocessors int
 	functions       [launch.NumKernels]uintptr // CUfunction
@@ -124,13 +124,20 @@ func load(ordinal int) (l *loaded, err error) {
 // unload gives back what load took. It reports nothing: it follows a failure, which is
 // what to report.
 func (l *loaded) unload() {
+	l.unloadModule()
+	_ = l.device.ReleasePrimaryCtx()
+}
+
+// unloadModule is unload for a context that somebody else keeps.
+func (l *loaded) unloadModule() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	if s, err := enter(l.context); err == nil {
 		if l.module != (cu.Module{}) {
 			_ = l.module.Unload()
 		}
 		_ = s.leave(nil)
 	}
-	_ = l.device.ReleasePrimaryCtx()
 }
 
 // inspect returns a device's number of multiprocessors, and refuses devices that

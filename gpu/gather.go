@@ -34,14 +34,22 @@ func Gather(device int, stream uintptr, plan *flatten.Plan, dst, src []uintptr) 
 	if len(plan.Segments) == 0 {
 		return nil
 	}
-	if l := plan.Layout; len(dst) != l.Batches || len(src) != len(l.Rows) {
-		return fmt.Errorf("gather: got %d output and %d entry addresses, want %d and %d", len(dst), len(src), l.Batches, len(l.Rows))
+	if err := checkAddresses("gather", plan, len(dst), len(src)); err != nil {
+		return err
 	}
 	on, err := use(device)
 	if err != nil {
 		return err
 	}
 	return gatherOn(on, device, stream, plan, dst, src)
+}
+
+// checkAddresses refuses lists of addresses that are not one a batch and one an entry.
+func checkAddresses(operation string, plan *flatten.Plan, dst, src int) error {
+	if l := plan.Layout; dst != l.Batches || src != len(l.Rows) {
+		return fmt.Errorf("%s: got %d output and %d entry addresses, want %d and %d", operation, dst, src, l.Batches, len(l.Rows))
+	}
+	return nil
 }
 
 func gatherOn(on *loaded, device int, stream uintptr, plan *flatten.Plan, dst, src []uintptr) error {
@@ -62,15 +70,26 @@ func Moves(device int, stream uintptr, moves []flatten.Move) error {
 	if len(moves) == 0 {
 		return nil
 	}
-	for i := range moves {
-		if m := &moves[i]; m.Dst.Base != flatten.Absolute || m.Src.Base != flatten.Absolute {
-			return fmt.Errorf("moves: got bases %d and %d in move %d, want absolute addresses", m.Dst.Base, m.Src.Base, i)
-		}
+	if err := checkMoves(moves); err != nil {
+		return err
 	}
 	on, err := use(device)
 	if err != nil {
 		return err
 	}
+	return movesOn(on, stream, moves)
+}
+
+func checkMoves(moves []flatten.Move) error {
+	for i := range moves {
+		if m := &moves[i]; m.Dst.Base != flatten.Absolute || m.Src.Base != flatten.Absolute {
+			return fmt.Errorf("moves: got bases %d and %d in move %d, want absolute addresses", m.Dst.Base, m.Src.Base, i)
+		}
+	}
+	return nil
+}
+
+func movesOn(on *loaded, stream uintptr, moves []flatten.Move) error {
 	g := takeGather(on, stream)
 	defer g.putBack()
 	g.moves = moves

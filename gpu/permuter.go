@@ -36,6 +36,11 @@ func usePermuter(ordinal int) (*permuter, error) {
 	if err != nil {
 		return nil, err
 	}
+	return d.usePermuter(on)
+}
+
+// usePermuter is usePermuter of the package for kernels that are loaded.
+func (d *device) usePermuter(on *loaded) (*permuter, error) {
 	if p := d.permuter.Load(); p != nil {
 		return p, nil
 	}
@@ -46,7 +51,7 @@ func usePermuter(ordinal int) (*permuter, error) {
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	err = relaxed(func() error {
+	err := relaxed(func() error {
 		p, err := loadPermuter(on)
 		if err == nil {
 			d.permuter.Store(p)
@@ -54,7 +59,7 @@ func usePermuter(ordinal int) (*permuter, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("load permutation kernels on device %d: %w", ordinal, err)
+		return nil, fmt.Errorf("load permutation kernels on device %d: %w", d.ordinal, err)
 	}
 	return d.permuter.Load(), nil
 }
@@ -83,6 +88,8 @@ func loadPermuter(on *loaded) (*permuter, error) {
 // unload gives back what the permuter has. It reports nothing: it follows a failure,
 // which is what to report.
 func (p *permuter) unload() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	if s, err := enter(p.on.context); err == nil {
 		p.memory.free()
 		_ = p.module.Unload()

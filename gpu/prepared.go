@@ -1,7 +1,6 @@
 package gpu
 
 import (
-	"fmt"
 	"runtime"
 	"slices"
 
@@ -18,13 +17,17 @@ type Prepared struct {
 // Prepare makes the launches that [Gather] would enqueue, and enqueues none. dst and src are as there; they may be used
 // for as long as the Prepared is.
 func Prepare(device int, plan *flatten.Plan, dst, src []uintptr) (*Prepared, error) {
-	if l := plan.Layout; len(dst) != l.Batches || len(src) != len(l.Rows) {
-		return nil, fmt.Errorf("prepare: got %d output and %d entry addresses, want %d and %d", len(dst), len(src), l.Batches, len(l.Rows))
+	if err := checkAddresses("prepare", plan, len(dst), len(src)); err != nil {
+		return nil, err
 	}
 	on, err := use(device)
 	if err != nil {
 		return nil, err
 	}
+	return prepareOn(on, device, plan, dst, src)
+}
+
+func prepareOn(on *loaded, device int, plan *flatten.Plan, dst, src []uintptr) (*Prepared, error) {
 	p := &Prepared{on: on}
 	g := takeGather(on, 0)
 	defer g.putBack()
@@ -33,7 +36,7 @@ func Prepare(device int, plan *flatten.Plan, dst, src []uintptr) (*Prepared, err
 		Device:          flatten.Device{Type: flatten.DeviceCUDA, Index: int32(device)},
 		Multiprocessors: on.multiprocessors,
 	}
-	err = g.tables.Run(&job, func(l *launch.Launch) error {
+	err := g.tables.Run(&job, func(l *launch.Launch) error {
 		p.launches = append(p.launches, launch.Launch{Kernel: l.Kernel, Blocks: l.Blocks, Table: slices.Clone(l.Table)})
 		return nil
 	})

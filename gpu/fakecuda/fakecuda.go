@@ -79,7 +79,7 @@ func Log() []string {
 }
 
 // Live is how many objects of each kind are alive. Contexts counts references to
-// primary contexts, Bytes those of device memory, Pinned those of host memory.
+// primary contexts and the others, Bytes those of device memory, Pinned those of host memory.
 type Live struct {
 	Contexts, Modules, Allocations, Bytes, Streams, Events, Graphs, Pinned int
 }

@@ -179,7 +179,36 @@ static bool usable(CUcontext context)
     for (CUctx_st &c : state().devices)
         if (&c == context)
             return c.retains > 0;
-    return false;
+    return state().contexts.count(context);
+}
+
+CUresult cuCtxCreate(CUcontext *context, unsigned int flags, CUdevice device)
+{
+    CALL(cuCtxCreate);
+    if (!exists(device))
+        return CUDA_ERROR_INVALID_DEVICE;
+    if (flags & ~unsigned(CU_CTX_FLAGS_MASK))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (CUresult code = unsafe())
+        return code;
+    *context = new CUctx_st;
+    (*context)->device = device;
+    state().contexts.insert(*context);
+    this_thread.stack.push_back(*context);
+    return CUDA_SUCCESS;
+}
+
+// The object stays: the context may still be current on other threads, whose calls then fail.
+CUresult cuCtxDestroy(CUcontext context)
+{
+    CALL(cuCtxDestroy);
+    if (!state().contexts.erase(context))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (this_thread.current() == context)
+        this_thread.stack.pop_back();
+    destroy_modules(context);
+    context->sticky = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    return CUDA_SUCCESS;
 }
 
 CUresult cuCtxGetCurrent(CUcontext *context)

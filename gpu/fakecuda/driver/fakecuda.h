@@ -31,7 +31,7 @@ int fakecuda_calls(void);
 // cuLaunchCooperativeKernel. NULL if there was none of that number. Valid until the next reset.
 const char *fakecuda_call(int number);
 
-// What is alive. Contexts counts retains of primary contexts.
+// What is alive. Contexts counts retains of primary contexts and the other contexts.
 enum fakecuda_kind {
     FAKECUDA_CONTEXTS,
     FAKECUDA_MODULES,

@@ -81,6 +81,8 @@ void fakecuda_reset(void)
     state().log.clear();
     for (CUctx_st &c : state().devices)
         c.sticky = CUDA_SUCCESS;
+    for (CUcontext c : state().contexts)
+        c->sticky = CUDA_SUCCESS;
 }
 
 int fakecuda_calls(void)
@@ -104,7 +106,7 @@ long long fakecuda_live(int kind)
     case FAKECUDA_CONTEXTS:
         for (CUctx_st &c : s.devices)
             n += c.retains;
-        return n;
+        return n + s.contexts.size();
     case FAKECUDA_MODULES:
         return s.modules.size();
     case FAKECUDA_ALLOCATIONS:

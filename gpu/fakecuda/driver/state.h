@@ -17,10 +17,10 @@
 
 const unsigned fake_multiprocessors = 4; // of each device
 
-// A device's primary context; there are no others.
+// A device's primary context, or one of cuCtxCreate.
 struct CUctx_st {
     int device = 0;
-    int retains = 0;
+    int retains = 0; // of a primary one
     CUresult sticky = CUDA_SUCCESS; // a trap of a kernel, returned from then on
 };
 
@@ -78,7 +78,8 @@ struct State {
     std::mutex lock;
     bool initialised = false;
     int driver_version = 12090;
-    std::vector<CUctx_st> devices;
+    std::vector<CUctx_st> devices; // primary contexts
+    std::set<CUcontext> contexts;  // all others
     std::map<uintptr_t, Allocation> memory; // by address
     std::map<uintptr_t, size_t> pinned;     // bytes of host memory, by address
     std::set<CUmodule> modules;

@@ -19,8 +19,8 @@
 //     the process (PyTorch, CuPy) keep their own libcuda.
 //   - A function that the installed driver lacks returns CUDA_ERROR_NOT_FOUND.
 //
-// The file libcuda.a in this folder is a linker script that makes -lcuda mean
-// "nothing more to link". The trampolines are generated from symbols.txt, which is
+// The file libcuda.a in this folder is an empty archive: -lcuda means "nothing more to
+// link". The trampolines are generated from symbols.txt, which is
 // read off the compiled packages, see gen. The idea is that of Implib.so and of
 // PyTorch's LazyNVRTC; assembly is needed because a C forwarder would have to know
 // each signature.
