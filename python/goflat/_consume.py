@@ -23,7 +23,7 @@ from ._flat import make as make_flat
 from ._kinds import arrays_of, kind_of, refuse
 from ._layout import describe, offsets
 from ._plan import Plan, check_limit, copy_plan, reserved_bound, row_bytes, size, whole
-from ._streams import streams_of
+from ._streams import streams_of, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -64,7 +64,7 @@ def flatten_(
     max_growth : int, optional
         Most bytes that the allocator may rise above its level at the call. 0 asks for a call that
         takes no memory at all.
-    wait : Sequence[torch.cuda.Stream], optional
+    wait : Sequence[torch.cuda.Stream or object with ``__cuda_stream__``], optional
         Streams that may still read entries; the current stream waits for them.
 
     Returns
@@ -378,19 +378,6 @@ def _held(grid: list[Any], held: Mapping[int, str]) -> list[int]:
 def references(grid: list[Any]) -> list[int]:
     """Return how many references there are to each of `grid`, seen from here."""
     return [sys.getrefcount(entry) for entry in grid]
-
-
-def wait_for(layout: Layout, streams: Sequence[Any]) -> None:
-    """Let the current stream of each device wait for `streams`."""
-    if not streams:
-        return
-    import torch
-
-    for device in dict.fromkeys(layout.devices):
-        if getattr(device, "type", "cpu") == "cuda":
-            current = torch.cuda.current_stream(device)
-            for stream in streams:
-                current.wait_stream(stream)
 
 
 def unfinished(error: BaseException, outputs: list[Any], layout: Layout) -> BaseException:

@@ -68,6 +68,17 @@ def current_stream(device: int) -> int:
     return int(cp.cuda.get_current_stream(device).ptr)
 
 
+def wait_for(device: Any, streams: list[tuple[int, int | None]]) -> None:
+    """Let the current stream of a device wait for others: handle and number of their device."""
+    current = cp.cuda.get_current_stream(device.id)
+    for handle, number in streams:
+        with cp.cuda.Device(device.id if number is None else number):
+            event = cp.cuda.Event(disable_timing=True)
+            cp.cuda.ExternalStream(handle, -1 if number is None else number).record(event)
+        with device:
+            current.wait_event(event)
+
+
 def introduce() -> dict[str, Any]:
     """Return what the native engine needs to know of CuPy."""
     return {

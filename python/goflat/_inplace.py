@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from . import _native, _ownership, _records, _refusals, _tracing
-from ._consume import Copy, Job, unfinished, wait_for
+from ._consume import Copy, Job, unfinished
 from ._errors import make
 from ._flat import make as make_flat
 from ._part import Part, forget
 from ._plan import Plan
+from ._streams import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,4 +1,8 @@
-"""Tells the allocator which streams work on results."""
+"""Streams that callers name: which of them results wait for, and which the allocator is told of.
+
+A stream is torch's, CuPy's, or any object with the ``__cuda_stream__`` protocol, as those of
+cuda.core: ``(0, handle)``.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,15 @@ from ._errors import make, type_name
 from ._kinds import kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from torch import Tensor
+
+    from ._layout import Layout
+
+_PROTOCOL = 0  # version of __cuda_stream__
+_DEFAULT = (0, 1)  # handles of the legacy default stream, which every device has
+_ANYWHERE = (*_DEFAULT, 2)  # and of the default stream of the calling thread
 
 
 def record_stream(flat_or_tensor: Any, stream: Any) -> None:
@@ -27,8 +37,8 @@ def record_stream(flat_or_tensor: Any, stream: Any) -> None:
     ----------
     flat_or_tensor : Flat, Tensor, or list or tuple of Tensor
         Memory of the CPU needs no such care: for it, and for NumPy arrays, nothing is done.
-    stream : torch.cuda.Stream
-        The stream that reads or writes it.
+    stream : torch.cuda.Stream or object with ``__cuda_stream__``
+        The stream that reads or writes it, on the device of the tensors.
 
     Raises
     ------
@@ -50,18 +60,65 @@ def record_stream(flat_or_tensor: Any, stream: Any) -> None:
     check_stream(stream)
     many = isinstance(flat_or_tensor, (list, tuple))
     for tensor in list(_tensors(flat_or_tensor if many else (flat_or_tensor,))):
+        on_torch = torch_stream(stream, tensor.device.index)
         for memory in under(tensor):
-            memory.record_stream(stream)
+            memory.record_stream(on_torch)
         collected = sys.modules.get("goflat._collect")
         if collected is not None:  # free room under an output is nobody's tensor
-            collected.use(tensor.data_ptr(), stream.cuda_stream)
+            collected.use(tensor.data_ptr(), on_torch.cuda_stream)
 
 
 def check_stream(stream: Any) -> None:
-    """Raise for what is no stream of torch."""
-    torch = sys.modules.get("torch")  # without it there is none
-    if torch is None or not isinstance(stream, torch.cuda.Stream):
-        raise make("DTYPE", None, None, type_name(stream), "a torch.cuda.Stream")
+    """Raise for what is no stream."""
+    handle(stream)
+
+
+def handle(stream: Any) -> int:
+    """Return the raw handle of a stream; raise for what is none."""
+    if isinstance(stream, _classes("torch")):
+        return int(stream.cuda_stream)
+    if isinstance(stream, _classes("cupy")):
+        return int(stream.ptr)
+    if not hasattr(type(stream), "__cuda_stream__"):
+        want = "a torch.cuda.Stream, or an object with __cuda_stream__"
+        raise make("DTYPE", None, None, type_name(stream), want)
+    version, address = stream.__cuda_stream__()
+    if version != _PROTOCOL:
+        got = f"{type_name(stream)} that speaks __cuda_stream__ of version {version}"
+        raise make("DTYPE", None, None, got, f"version {_PROTOCOL}")
+    return int(address)
+
+
+def _classes(module: str) -> Any:
+    """Return the classes of streams of a library, none where it is not loaded."""
+    cuda = getattr(sys.modules.get(module), "cuda", None)
+    return tuple(
+        getattr(cuda, name) for name in ("Stream", "ExternalStream") if hasattr(cuda, name)
+    )
+
+
+def home(stream: Any) -> int | None:
+    """Return the number of the device that a stream says it is on; None where it says none."""
+    device = getattr(stream, "device", stream)
+    for name in ("device_id", "index"):
+        number = getattr(device, name, None)
+        if isinstance(number, int) and number >= 0:
+            return number
+    return None
+
+
+def torch_stream(stream: Any, device: int) -> Any:
+    """Return `stream` as torch's; `device` is where it lies unless it says otherwise."""
+    import torch
+
+    if isinstance(stream, torch.cuda.Stream):
+        return stream
+    address = handle(stream)
+    if address in _DEFAULT:
+        return torch.cuda.default_stream(device)
+    number = home(stream)
+    place = device if number is None else number
+    return torch.cuda.ExternalStream(address, device=place)  # type: ignore[no-untyped-call]
 
 
 def streams_of(wait: Any) -> tuple[Any, ...]:
@@ -69,11 +126,50 @@ def streams_of(wait: Any) -> tuple[Any, ...]:
     try:
         streams = tuple(wait)
     except TypeError:
-        got, want = f"wait of type {type_name(wait)}", "a sequence of torch.cuda.Stream"
+        got, want = f"wait of type {type_name(wait)}", "a sequence of streams"
         raise make("DTYPE", None, None, got, want) from None
     for stream in streams:
         check_stream(stream)
     return streams
+
+
+def wait_for(layout: Layout, streams: Sequence[Any]) -> None:
+    """Let the current stream of each device wait for `streams`.
+
+    Raises
+    ------
+    DeviceError
+        If the job lies on several devices and a stream does not say which one is its own.
+    """
+    devices = [device for device in dict.fromkeys(layout.devices) if _has_streams(device)]
+    for stream in streams if len(devices) > 1 else ():
+        if home(stream) is None and handle(stream) not in _ANYWHERE:
+            got = f"{type_name(stream)} without a device, for a job on several"
+            raise make("DEVICE", None, None, got, "a stream that says its device")
+    for device in devices if streams else ():
+        _waits(device, streams)
+
+
+def _has_streams(device: Any) -> bool:
+    return getattr(device, "type", "") == "cuda" or _is_cupys(device)
+
+
+def _is_cupys(device: Any) -> bool:
+    cupy: Any = sys.modules.get("cupy")
+    return cupy is not None and isinstance(device, cupy.cuda.Device)
+
+
+def _waits(device: Any, streams: Sequence[Any]) -> None:
+    if _is_cupys(device):
+        from ._cupy import wait_for as wait
+
+        return wait(device, [(handle(stream), home(stream)) for stream in streams])
+    import torch
+
+    current = torch.cuda.current_stream(device)
+    for stream in streams:
+        current.wait_stream(torch_stream(stream, device.index))
+    return None
 
 
 def under(tensor: Tensor) -> list[Tensor]:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import goflat
+from helpers import child
 from helpers.compare import assert_all_bits
 from helpers.consuming import apart, parts
 from helpers.jobs import numpy_job, oracle
@@ -75,3 +76,46 @@ def test_a_cpu_records_no_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     goflat.record_stream([torch.ones(2), np.ones(3)], Stream())
     with pytest.raises(goflat.DTypeError, match="got object, want a tensor"):
         goflat.record_stream([torch.ones(2), object()], Stream())
+
+
+# What speaks no more than the protocol of cuda.core
+
+
+class Speaker:
+    """An object with ``__cuda_stream__``."""
+
+    def __init__(self, version: int = 0) -> None:
+        self._version = version
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return self._version, 0x7F00
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_streams_of_other_libraries_are_taken(job: str) -> None:
+    features = JOBS[job]()
+    want = [] if job == "empty" else list(goflat.flatten(features))
+    got = list(goflat.flatten_(features, max_growth=LOTS, wait=[Speaker()]))
+    assert all(np.array_equal(a, b) for a, b in zip(got, want, strict=True))
+    goflat.record_stream(got, Speaker())
+
+
+def test_a_protocol_of_a_later_version_is_refused() -> None:
+    features = parts(ROWS)
+    with pytest.raises(goflat.DTypeError, match=r"__cuda_stream__ of version 1, want version 0"):
+        goflat.flatten_(features, max_growth=0, wait=[Speaker(), Speaker(version=1)])
+    with pytest.raises(goflat.DTypeError, match=r"__cuda_stream__ of version 1, want version 0"):
+        goflat.record_stream(torch.ones(2), Speaker(version=1))
+    assert len(goflat.flatten_(features, max_growth=0)) == 2  # nothing had moved
+
+
+def test_neither_torch_nor_cupy_is_imported_for_a_stream() -> None:
+    code = """
+    import sys, numpy as np, goflat
+    class Stream:
+        def __cuda_stream__(self): return 0, 7
+    flat = goflat.flatten_({"a": [np.ones(2)]}, max_growth=100, wait=[Stream()])
+    goflat.record_stream(flat, Stream())
+    assert not {"torch", "cupy"} & set(sys.modules)
+    """
+    child.run(code, "-W", "ignore::UserWarning:goflat")

@@ -58,6 +58,21 @@ def cudart() -> Any:
     return library
 
 
+def told() -> list[tuple[str, int, int, int]]:
+    """Return what streams were told since the last time.
+
+    ``("wait", device, stream, other)`` for one that waits for another, ``("record", device, stream,
+    0)`` for an event; `device` is the one that was current.
+    """
+    library, fields = cudart(), (ctypes.c_uint64 * 4)()
+    found = []
+    while library.fakecudart_told(len(found), fields):
+        kind, device, stream, other = fields
+        found.append((("wait", "record")[kind], device, stream, other))
+    library.fakecudart_forget()
+    return found
+
+
 def physical() -> int:
     """Return the bytes of memory behind ranges."""
     return int(driver().fakecuda_vmm(1))
@@ -69,6 +84,15 @@ def mapping_calls() -> list[str]:
     log = [lib.fakecuda_call(i).decode() for i in range(lib.fakecuda_calls())]
     lib.fakecuda_reset()
     return [call for call in log if call in ("cuMemCreate", "cuMemMap", "cuMemUnmap")]
+
+
+def launches() -> list[tuple[int, int]]:
+    """Return (device, stream) of the kernels launched since the last time."""
+    lib = driver()
+    log = [lib.fakecuda_call(i).decode().split() for i in range(lib.fakecuda_calls())]
+    lib.fakecuda_reset()
+    found = [words for words in log if words[0].startswith("cuLaunch")]
+    return [(int(words[3]), int(words[-1].replace("(nil)", "0"), 16)) for words in found]
 
 
 def mib(count: float, device: int = 0) -> torch.Tensor:

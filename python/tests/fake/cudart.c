@@ -1,7 +1,7 @@
 // cudart.c: as much of the CUDA runtime as torch's caching allocator and its copies need, over the fake driver, so
 // that torch.cuda makes real tensors in the memory of the fake devices. To be preloaded (LD_PRELOAD) before torch.
 //
-// Streams and events are accepted and mean nothing, since the fake driver runs work when it is enqueued. There are no
+// Streams and events are accepted and only noted down, since the fake driver runs work when it is enqueued. There are no
 // kernels but goflat's: tensors are made by torch.empty and filled by copies. Allocations count against a capacity
 // together with what the driver has mapped, so that torch runs out of memory as on a device.
 #define _GNU_SOURCE
@@ -32,10 +32,28 @@ static struct {
 static size_t capacity = (size_t)4 << 30;
 static int busy;
 
+// What streams were told, in order: to wait for what was recorded on another (WAIT), or to record (RECORD).
+enum { WAIT, RECORD };
+static struct {
+  int kind, device;  // the one that was current
+  void *stream, *other;
+} told[MOST];
+static int told_len;
+
 // What tests set and read.
 int fakecudart_allocations;  // calls of cudaMalloc
 
 void fakecudart_capacity(size_t bytes) { capacity = bytes; }
+
+void fakecudart_forget(void) { told_len = 0; }
+
+// Fills in (kind, device, stream, other) of what streams were told; 0 where there is no such.
+int fakecudart_told(int i, uint64_t *fields) {
+  if (i >= told_len) return 0;
+  fields[0] = told[i].kind, fields[1] = told[i].device;
+  fields[2] = (uint64_t)told[i].stream, fields[3] = (uint64_t)told[i].other;
+  return 1;
+}
 
 void fakecudart_busy(int on) { busy = on; }  // whether events seem not to have happened yet
 
@@ -218,10 +236,24 @@ int cudaStreamQuery(UNUSED void *stream) { return SUCCESS; }
 
 int cudaStreamSynchronize(UNUSED void *stream) { return SUCCESS; }
 
-int cudaStreamWaitEvent(UNUSED void *stream, UNUSED void *event, UNUSED unsigned flags) { return SUCCESS; }
+static void tell(int kind, void *stream, void *other) {
+  pthread_mutex_lock(&lock);
+  if (told_len < MOST) {
+    told[told_len].kind = kind, told[told_len].device = current;
+    told[told_len].stream = stream, told[told_len].other = other;
+    told_len++;
+  }
+  pthread_mutex_unlock(&lock);
+}
+
+// An event is where it keeps the stream that it was last recorded on.
+int cudaStreamWaitEvent(void *stream, void *event, UNUSED unsigned flags) {
+  tell(WAIT, stream, *(void **)event);
+  return SUCCESS;
+}
 
 int cudaEventCreateWithFlags(void **event, UNUSED unsigned flags) {
-  *event = malloc(1);
+  *event = calloc(1, sizeof(void *));
   return SUCCESS;
 }
 
@@ -230,7 +262,13 @@ int cudaEventDestroy(void *event) {
   return SUCCESS;
 }
 
-int cudaEventRecord(UNUSED void *event, UNUSED void *stream) { return SUCCESS; }
+int cudaEventRecord(void *event, void *stream) {
+  tell(RECORD, stream, NULL);
+  *(void **)event = stream;
+  return SUCCESS;
+}
+
+int cudaEventRecordWithFlags(void *event, void *stream, UNUSED unsigned flags) { return cudaEventRecord(event, stream); }
 
 int cudaEventSynchronize(UNUSED void *event) { return SUCCESS; }
 

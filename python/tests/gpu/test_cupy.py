@@ -81,3 +81,66 @@ def test_errors_name_key_and_batch() -> None:
         goflat.flatten({"a": [cp.zeros((2, 3))], "b": [cp.zeros((2, 4))]})
     with pytest.raises(goflat.DTypeError, match="key 'b', batch 0"):
         goflat.flatten({"a": [cp.zeros(2)], "b": [cp.zeros(2, "int32")]})
+
+
+class Foreign:
+    """A stream of a library that speaks no more than the protocol."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self._stream.ptr
+
+
+@pytest.mark.parametrize("form", [lambda s: s, Foreign], ids=["CuPy's", "protocol"])
+def test_wait_for_a_side_stream(form: Any) -> None:
+    """Entries are what a slow stream makes of them before the current one may read."""
+    slow = cp.ElementwiseKernel(
+        "int64 n", "float32 y", "long long t = clock64(); while (clock64() - t < n); y = 7", "slow"
+    )
+    side, features = cp.cuda.Stream(non_blocking=True), job()
+    slow(1, cp.zeros(1, "float32"))
+    cp.cuda.Device().synchronize()
+    with side:
+        slow(100_000_000, features["b"][1])  # 50 ms
+    flat = goflat.flatten_(features, max_growth=1 << 30, wait=[form(side)])
+    assert bool((flat[1] == 7).all())
+    assert features == {}
+
+
+def test_wait_for_a_stream_of_torch() -> None:
+    torch = pytest.importorskip("torch")
+    features = job()
+    want = oracle(features)
+    assert_same(goflat.flatten_(features, max_growth=1 << 30, wait=[torch.cuda.Stream()]), want)
+
+
+def test_memory_is_not_recorded_for_a_pool_that_cannot() -> None:
+    with pytest.raises(goflat.DTypeError, match=r"got cupy\.ndarray, want a tensor"):
+        goflat.record_stream(job()["a"], cp.cuda.Stream())
+
+
+def test_chains_with_torch() -> None:
+    """CuPy's memory as tensors, and results as CuPy's again: each lives as long as it is used."""
+    torch = pytest.importorskip("torch")
+    features = job()
+    want = [x.copy() for x in oracle(features)]
+    tensors = {k: [torch.from_dlpack(x) for x in xs] for k, xs in features.items()}
+    del features
+    flat = goflat.flatten(tensors)
+    tensors.clear()
+    back = [cp.from_dlpack(out) for out in flat]
+    del flat
+    cp.get_default_memory_pool().free_all_blocks()
+    torch.cuda.empty_cache()
+    assert_same(back, want)
+
+
+@pytest.mark.usefixtures("any_engine")
+def test_frameworks_do_not_mix() -> None:
+    torch = pytest.importorskip("torch")
+    with pytest.raises(goflat.DTypeError, match=r"key 'b', batch 0: got cupy\.ndarray, want torch"):
+        goflat.flatten({"a": [torch.zeros(2, device="cuda")], "b": [cp.zeros(2, "float32")]})
+    with pytest.raises(goflat.DTypeError, match=r"out of type torch\.Tensor, want cupy\.ndarray"):
+        goflat.flatten({"a": [cp.zeros(2, "f4")]}, out=[torch.zeros(2, device="cuda")])

@@ -201,3 +201,115 @@ def test_an_external_stream() -> None:
         refill(features)
         check(features, goflat.flatten(features))
     torch.cuda.synchronize()
+
+
+class Foreign:
+    """A stream of a library that speaks no more than the protocol."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self._handle
+
+
+def of_cuda_core(handle: int) -> Any:
+    """Return a stream as cuda.core, which other libraries build on, has them."""
+    core = pytest.importorskip("cuda.core")
+    device = core.Device(torch.cuda.current_device())
+    device.set_current()
+    return device.create_stream(Foreign(handle))
+
+
+FOREIGN: dict[str, Callable[[int], Any]] = {"protocol": Foreign, "cuda.core": of_cuda_core}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_wait_for_streams_of_other_libraries(kind: str) -> None:
+    """Entries are written over once what a side stream still copies of them is copied."""
+    side = torch.cuda.Stream()
+    stream = FOREIGN[kind](side.cuda_stream)
+    goflat.flatten_(split(seed_job()), max_growth=0)  # kernels are loaded
+    features = split(seed_job())
+    want = oracle(features)
+    copies = [torch.empty_like(t) for t in entries(features)]
+    before = [t.clone() for t in entries(features)]
+    torch.cuda.synchronize()
+    with torch.cuda.stream(side):
+        sleep(100)
+        for copy, t in zip(copies, entries(features), strict=True):
+            copy.copy_(t)
+        del copy, t
+    flat = goflat.flatten_(features, max_growth=0, wait=[stream])
+    torch.cuda.synchronize()
+    check_bits(flat, want)
+    check_bits(copies, before)
+
+
+def split(features: Features) -> Features:
+    """Return a job whose entries are parts of one tensor."""
+    parts = list(torch.cat(entries(features)).split([len(t) for t in entries(features)]))
+    size = len(next(iter(features.values())))
+    return {key: [parts.pop(0) for _ in range(size)] for key in features}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_record_streams_of_other_libraries(kind: str) -> None:
+    side = torch.cuda.Stream()
+    flat = goflat.flatten(seed_job())
+    want = [out.clone() for out in flat]
+    torch.cuda.synchronize()
+    with torch.cuda.stream(side):
+        sleep(100)
+        copies = [out.clone() for out in flat]
+    goflat.record_stream(flat, FOREIGN[kind](side.cuda_stream))
+    sizes = [out.shape for out in flat]
+    del flat
+    junk = [torch.full(size, 7.0, device=DEVICE) for size in sizes * 2]
+    torch.cuda.synchronize()
+    check_bits(copies, want)
+    del junk
+
+
+@pytest.mark.parametrize("handle", [0, 2], ids=["legacy", "per thread"])
+def test_default_streams_by_handle(handle: int) -> None:
+    stream = torch.cuda.ExternalStream(handle)
+    features = seed_job()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        sleep(50)
+        refill(features)
+        flat = goflat.flatten(features)
+        taken = goflat.flatten_(split(features), max_growth=0)
+        stream.synchronize()
+        check(features, flat)
+        check(features, taken)
+        assert torch.cuda.current_stream().cuda_stream == handle
+
+
+def test_streams_of_every_priority() -> None:
+    features = seed_job()
+    want = oracle(features)
+    torch.cuda.synchronize()
+    for priority in range(-5, 1):
+        with torch.cuda.stream(torch.cuda.Stream(priority=priority)) as _:
+            check_bits(goflat.flatten(features), want)
+            check_bits(goflat.flatten_(split(features), max_growth=0), want)
+    torch.cuda.synchronize()
+
+
+def test_events_order_work_of_two_streams() -> None:
+    first, second = torch.cuda.Stream(), torch.cuda.Stream()
+    features = seed_job()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(first):
+        sleep(50)
+        refill(features)
+        written = first.record_event()
+    with torch.cuda.stream(second):
+        second.wait_event(written)
+        flat = goflat.flatten(features)
+        done = second.record_event()
+    done.synchronize()
+    check(features, flat)
+    torch.cuda.synchronize()
