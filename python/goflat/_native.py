@@ -6,6 +6,7 @@ it meets; from then on plain tensors and arrays are read without entering Python
 
 from __future__ import annotations
 
+import mmap
 import os
 import sys
 import warnings
@@ -125,6 +126,8 @@ def _run(features: Any, outs: list[Any] | None, result: list[Any], dim: int, fla
 def _flatten(features: Any, outs: Any, dim: Any, packed: bool) -> Flat[Any]:
     """Do a job that is not plain: `out=`, packed, autograd, unusual containers or arrays."""
     flat = None
+    if _forked:
+        _tell()
     if _core is not None and _is_int64(dim):
         flat = _attempt(features, _listed(outs, packed), dim, packed, 0)
     return _fallback.flatten(features, outs, dim, packed) if flat is None else flat
@@ -340,10 +343,24 @@ def _meet_numpy() -> None:
         _met["numpy"] = 0
 
 
+_forked = False  # whether the extension was loaded by a parent of this process
+_told = mmap.mmap(-1, 1)  # of one byte, shared with forked children: whether one of them has warned
+
+
 def _forget() -> None:
     """Leave the extension alone in a forked child: Go's threads do not survive a fork."""
-    global _core, reason
+    global _core, _forked, reason
+    _forked = _forked or _core is not None
     _core, reason = None, "this process was forked from one that had loaded goflat"
+
+
+def _tell() -> None:
+    """Warn of the fall-back in forked children, once for all children of a process."""
+    if _told[0]:
+        return
+    _told[0] = 1
+    text = f"goflat runs in pure Python, on torch.cat and numpy.concatenate: {reason}. Workers that"
+    warnings.warn(f"{text} are started by spawn or forkserver have the extension", stacklevel=5)
 
 
 if _core is not None:

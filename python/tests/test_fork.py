@@ -1,4 +1,4 @@
-"""Forked and spawned children: right results, and nothing hangs.
+"""Forked children: right results, and nothing hangs.
 
 Every test runs in a process of its own with a time limit, so that a hang is a failure.
 """
@@ -14,6 +14,7 @@ import gc, os, sys, traceback, warnings
 import torch, goflat
 
 warnings.simplefilter("ignore", DeprecationWarning)
+warnings.filterwarnings("ignore", "goflat runs in pure Python")
 torch.set_num_threads(1)  # OpenMP's own threads do not survive a fork either
 
 features = {"a": [torch.full((2, 3), 1.0), torch.zeros(0, 3)], "b": [torch.ones(1, 3)] * 2}
@@ -158,26 +159,16 @@ with multiprocessing.get_context("fork").Pool(2) as pool:
     run(code, engine)
 
 
-LOADER = """
+def test_data_loader_workers(engine: str) -> None:
+    code = """
 from helpers.datasets import Flattened, check
-
-if __name__ == "__main__":
-    works()
-    data = Flattened({engine!r}, spawned={spawned})
-    loader = torch.utils.data.DataLoader(
-        data, batch_size=None, num_workers=2, multiprocessing_context={method!r}
-    )
-    check(loader)
+works()
+loader = torch.utils.data.DataLoader(
+    Flattened(), batch_size=None, num_workers=2, multiprocessing_context="fork"
+)
+check(loader)
 """
-
-
-def test_data_loader_workers_by_fork(engine: str) -> None:
-    run(LOADER.format(engine=engine, spawned=False, method="fork"), engine)
-
-
-def test_data_loader_workers_by_spawn(engine: str) -> None:
-    code = LOADER.format(engine=engine, spawned=True, method="spawn")
-    child.run(FORK + code, engine=engine)
+    run(code, engine)
 
 
 def test_errors_reach_the_parent_of_a_worker(engine: str) -> None:

@@ -8,22 +8,14 @@ import torch
 
 import goflat
 
-from . import engines
-
 
 class Flattened(torch.utils.data.Dataset[torch.Tensor]):
-    """Item i is one flattened batch; items of a spawned worker come from `engine` too."""
-
-    def __init__(self, engine: str, spawned: bool) -> None:
-        self.engine = engine
-        self.spawned = spawned
+    """Item i is one flattened batch."""
 
     def __len__(self) -> int:
         return 8
 
     def __getitem__(self, i: int) -> torch.Tensor:
-        if self.spawned:
-            engines.use(self.engine)
         gc.collect()
         features = {"a": [torch.full((2, 3), float(i))], "b": [torch.arange(3.0).reshape(1, 3)]}
         return goflat.flatten(features)[0]
