@@ -4,6 +4,7 @@ package bridge
 import "C"
 
 import (
+	"errors"
 	"runtime"
 	"slices"
 	"sync"
@@ -27,13 +28,13 @@ var bounds struct {
 }
 
 // Bind reads a job as Flatten does, with the outputs of the list at address outs, and remembers how to run it. scratch is
-// the address of a list that stays empty. It returns a handle for RunBound, which FreeBound ends, or 0 where only the
+// the address of a list that stays empty, like that of a tensor of the dtype to convert to or 0. It returns a handle for RunBound, which FreeBound ends, or 0 where only the
 // framework does the job right.
-func Bind(features, outs, scratch, dim, flags int64) (handle int64, err error) {
+func Bind(features, outs, scratch, dim, flags, like int64) (handle int64, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	defer recovered(&err)
-	j, err := open(features, scratch, dim, flags)
+	j, err := open(features, scratch, dim, flags, like)
 	if err != nil {
 		return 0, wire(err)
 	}
@@ -58,7 +59,7 @@ func (j *job) bind(outs, dim int64) (*bound, error) {
 	if status, err := j.result(C.int(j.c.status)); status != C.GF_DONE || err != nil || j.c.entries == 0 {
 		return nil, err
 	}
-	if err := j.describe(int(dim)); err != nil {
+	if status, err := j.describe(int(dim)); status != C.GF_DONE || err != nil {
 		return nil, err
 	}
 	j.layout.Rows = slices.Clone(j.layout.Rows) // the collector's table ends with the call
@@ -88,13 +89,24 @@ func (j *job) bind(outs, dim int64) (*bound, error) {
 		if b.launches[d] != nil {
 			continue
 		}
-		p, err := gpu.Prepare(int(d.Index), &j.plan, j.dstAddr, j.srcAddr)
+		p, err := j.prepare(int(d.Index))
+		if errors.Is(err, gpu.ErrMisaligned) {
+			return nil, nil
+		}
 		if err != nil {
 			return nil, deviceError(err)
 		}
 		b.launches[d] = p
 	}
 	return b, nil
+}
+
+// prepare makes the launches on a device.
+func (j *job) prepare(device int) (*gpu.Prepared, error) {
+	if j.casting {
+		return gpu.PrepareCast(device, j.cast(), j.dstAddr, j.srcAddr)
+	}
+	return gpu.Prepare(device, &j.plan, j.dstAddr, j.srcAddr)
 }
 
 // RunBound moves the bytes of a bound job: on the CPU if device is -1, else those of a CUDA device, on a stream there.

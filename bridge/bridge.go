@@ -15,7 +15,7 @@ func Flatten(features, outs, result, dim, flags int64) (status int64, err error)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	defer recovered(&err)
-	j, err := open(features, result, dim, flags)
+	j, err := open(features, result, dim, flags, 0)
 	if err != nil {
 		return 0, wire(err)
 	}

@@ -49,6 +49,7 @@ typedef struct {
   int64_t dims[2 * GF_MAX_NDIM];  // backing store where the producer has none
 } gf_view;
 int gf_read_entry(gf_job *job, int64_t e, PyObject *object);
+int gf_read_like(gf_job *job);  // the dtype to convert to; GF_FALLBACK where entries are not torch's
 int gf_read_output(gf_job *job, PyObject *object, gf_view *view, int writable);  // GF_DONE, GF_FALLBACK or GF_ERROR with a Python exception set
 const gf_dl_exchange *gf_exchange_of(PyTypeObject *type);
 

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/goflat/goflat/flatten"
+	"github.com/goflat/goflat/gpu"
 )
 
 // fill copies the entries into outputs: the caller's if outs is the address of a list, else new ones.
@@ -34,7 +35,10 @@ func (j *job) fill(outs int64) (C.int, error) {
 	if status != C.GF_DONE || err != nil {
 		return status, err
 	}
-	return C.GF_DONE, move()
+	if err := move(); !errors.Is(err, gpu.ErrMisaligned) {
+		return C.GF_DONE, err
+	}
+	return C.GF_FALLBACK, nil // and nothing has been launched
 }
 
 // mover is what moves the bytes of this job, nil where the framework has to: on devices that are neither CPU nor CUDA,
@@ -48,6 +52,9 @@ func (j *job) mover() func() error {
 	}
 	switch first {
 	case flatten.DeviceCPU:
+		if j.casting { // torch's loops there have bits of their own for NaNs
+			return nil
+		}
 		return j.copy
 	case flatten.DeviceCUDA:
 		return j.gather
@@ -103,13 +110,20 @@ func (j *job) takeOutputs(outs int64) (C.int, error) {
 	if err := j.build(); err != nil {
 		return 0, ofOut(err)
 	}
+	if j.casting {
+		return j.checkCastOverlap()
+	}
 	return C.GF_DONE, j.checkOverlap()
 }
 
 // checkOutput makes sure that the caller's output b has the dtype and device of its batch; Build checks its shape.
 func (j *job) checkOutput(b int, out flatten.Entry) error {
-	if out.DType != j.layout.DType {
-		return &flatten.DTypeError{Key: -1, Batch: b, Got: "out of " + out.DType.String(), Want: j.layout.DType.String()}
+	want := j.layout.DType
+	if j.casting {
+		want = j.target.DType()
+	}
+	if out.DType != want {
+		return &flatten.DTypeError{Key: -1, Batch: b, Got: "out of " + out.DType.String(), Want: want.String()}
 	}
 	if out.Device != j.layout.Devices[b] {
 		return &flatten.DeviceError{Key: -1, Batch: b, Got: "out on " + out.Device.String(), Want: j.layout.Devices[b].String()}
@@ -167,6 +181,9 @@ func (j *job) build() error {
 	if j.uniform {
 		j.listEntries()
 		j.reorderEntries()
+	}
+	if j.casting {
+		return j.plan.Build(&j.layout, j.countEntries(), j.countOuts())
 	}
 	return j.plan.Build(&j.layout, j.entries, j.outs)
 }

@@ -34,6 +34,9 @@ func (j *job) gatherOn(device flatten.Device) error {
 	}
 	C.gf_pause(j.c)
 	defer C.gf_resume(j.c)
+	if j.casting {
+		return deviceError(gpu.Cast(int(device.Index), uintptr(stream), j.cast(), j.dstAddr, j.srcAddr))
+	}
 	return deviceError(gpu.Gather(int(device.Index), uintptr(stream), &j.plan, j.dstAddr, j.srcAddr))
 }
 
@@ -50,6 +53,9 @@ func seen(devices []flatten.Device, device flatten.Device) bool {
 func deviceError(err error) error {
 	if err == nil {
 		return nil
+	}
+	if errors.Is(err, gpu.ErrMisaligned) {
+		return err
 	}
 	var unavailable *gpu.UnavailableError
 	if errors.As(err, &unavailable) {

@@ -29,22 +29,23 @@ void gf_resume(gf_job *job) {
 
 int64_t gf_elem_bytes(gf_dl_dtype dtype) { return ((int64_t)dtype.bits * dtype.lanes + 7) / 8; }
 
-static gf_job *begin(uint64_t features, uint64_t result, int64_t dim, int32_t flags) {
+static gf_job *begin(uint64_t features, uint64_t result, int64_t dim, int32_t flags, uint64_t like) {
   gf_job *job = spare;
   spare = NULL;
   if (job == NULL) job = calloc(1, sizeof *job);
   if (job == NULL) return NULL;
   job->features = (void *)features;
   job->result = (void *)result;
+  job->like = (void *)like;
   job->dim = dim;
   job->flags = flags;
   live++;
   return job;
 }
 
-gf_job *gf_open(uint64_t features, uint64_t result, int64_t dim, int32_t flags) {
+gf_job *gf_open(uint64_t features, uint64_t result, int64_t dim, int32_t flags, uint64_t like) {
   PyGILState_STATE gil = PyGILState_Ensure();
-  gf_job *job = begin(features, result, dim, flags);
+  gf_job *job = begin(features, result, dim, flags, like);
   if (job == NULL) {
     PyGILState_Release(gil);
     return NULL;
@@ -52,6 +53,7 @@ gf_job *gf_open(uint64_t features, uint64_t result, int64_t dim, int32_t flags) 
   job->gil = (int32_t)gil;
   job->holding = 1;
   job->status = gf_collect(job);
+  if (job->status == GF_DONE && like != 0) job->status = gf_read_like(job);
   return job;
 }
 

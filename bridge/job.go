@@ -36,6 +36,13 @@ type job struct {
 	srcAddr    []uintptr
 	dstAddr    []uintptr
 	team       team
+	casting    bool // the plan counts elements, see cast.go
+	target     flatten.Float
+	from       []flatten.Float // of each entry of the plan
+	counted    []flatten.Entry
+	countedOut []flatten.View
+	rules      flatten.Rules
+	trial      int64
 	inMemory   []flatten.Memory
 	counts     []int64
 	outMemory  []flatten.Memory
@@ -44,13 +51,13 @@ type job struct {
 var jobs = sync.Pool{New: func() any { return new(job) }}
 
 // open takes the GIL and reads the containers at the given addresses.
-func open(features, result, dim, flags int64) (*job, error) {
-	c := C.gf_open(C.uint64_t(features), C.uint64_t(result), C.int64_t(dim), C.int32_t(flags))
+func open(features, result, dim, flags, like int64) (*job, error) {
+	c := C.gf_open(C.uint64_t(features), C.uint64_t(result), C.int64_t(dim), C.int32_t(flags), C.uint64_t(like))
 	if c == nil {
 		return nil, &wireError{"OOM", -1, -1, "no memory for the job's tables", ""}
 	}
 	j := jobs.Get().(*job)
-	j.c = c
+	j.c, j.casting, j.trial = c, false, noTrial
 	return j, nil
 }
 
@@ -76,6 +83,7 @@ func (j *job) abandon() {
 	j.entries = emptied(j.entries)
 	j.src = emptied(j.src)
 	j.dst = emptied(j.dst)
+	j.counted, j.countedOut = emptied(j.counted), emptied(j.countedOut)
 	j.inMemory, j.outMemory = emptied(j.inMemory), emptied(j.outMemory)
 	jobs.Put(j)
 }
@@ -94,8 +102,8 @@ func (j *job) run(outs, dim int64) (C.int, error) {
 	if j.c.entries == 0 {
 		return C.GF_DONE, nil
 	}
-	if err := j.describe(int(dim)); err != nil {
-		return 0, err
+	if status, err := j.describe(int(dim)); status != C.GF_DONE || err != nil {
+		return status, err
 	}
 	if j.c.flags&C.GF_FLAG_LAYOUT != 0 {
 		return j.publish()
@@ -118,14 +126,24 @@ func (j *job) result(status C.int) (C.int, error) {
 }
 
 // describe fills the layout, checking the entries as torch.cat would.
-func (j *job) describe(dim int) error {
+func (j *job) describe(dim int) (C.int, error) {
 	j.uniform = j.c.arrays_len == 1 && *j.c.odd == -1
+	if !j.uniform {
+		j.listEntries()
+	}
+	if j.c.like != nil {
+		return j.describeCast(dim)
+	}
+	return C.GF_DONE, j.describeAll(dim, j.entries)
+}
+
+// describeAll describes a job of entries, which are nobody's concern if the job is uniform.
+func (j *job) describeAll(dim int, entries []flatten.Entry) error {
 	if j.uniform {
 		j.describeUniform()
 		return nil
 	}
-	j.listEntries()
-	layout, err := flatten.NewLayout(nil, int(j.c.batches), j.entries, dim)
+	layout, err := flatten.NewLayout(nil, int(j.c.batches), entries, dim)
 	if err != nil {
 		return err
 	}

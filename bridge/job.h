@@ -14,6 +14,7 @@ enum {
   GF_FALLBACK = 2,   // something only the framework itself does right (subclasses, dispatch modes, odd dtypes)
   GF_NORMALISE = 3,  // the containers are not dict/OrderedDict of list/tuple: Python reads them and calls again
   GF_ERROR = 4,      // job->error says what, or a Python exception is pending
+  GF_UNPROVED = 5,   // nobody has said how torch converts on a device of the job: Python finds out and calls again
 };
 
 enum { GF_KIND_NONE = 0, GF_KIND_TORCH, GF_KIND_NUMPY, GF_KIND_CUPY, GF_KIND_EXCHANGE, GF_KIND_DLPACK };  // whose arrays these are
@@ -70,16 +71,19 @@ typedef struct gf_job {
   int32_t quick_dtype, quick_device_type, quick_device_index;
   const gf_dl_exchange *api;  // of the first entry's type; NULL if it has none
   void *features, *result;    // borrowed: the caller's containers, alive during the call
+  void *like;  // borrowed: a tensor whose dtype the outputs are to have, NULL: that of the entries
+  gf_dl_dtype like_dtype;
   void *names;      // owned: tuple of the keys as the walk met them, NULL for a list of tensors
   void *exception;  // owned: the Python exception that error stands for
   gf_error error;
 } gf_job;
 
-// gf_open takes the GIL for the calling thread and reads the containers; the job's status says how that went.
+// gf_open takes the GIL for the calling thread and reads the containers; the job's status says how that went. like is 0
+// or the address of a tensor of the dtype to convert to.
 // NULL: no memory, and the GIL is not held. gf_close, told the shape of a row, hands the outputs over if publish is set, ends the job, and gives
 // the GIL back; it returns GF_DONE, or GF_ERROR with a parked exception. Both see to the GIL so that a small call
 // crosses between Go and C three times only.
-gf_job *gf_open(uint64_t features, uint64_t result, int64_t dim, int32_t flags);
+gf_job *gf_open(uint64_t features, uint64_t result, int64_t dim, int32_t flags, uint64_t like);
 int gf_close(gf_job *job, int publish, int32_t row_dims, const int64_t *row_shape);
 void gf_pause(gf_job *job);  // gives the GIL away for a long copy
 void gf_resume(gf_job *job);

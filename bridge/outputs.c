@@ -32,7 +32,7 @@ static PyObject *attribute(gf_job *job, int64_t batch, PyObject *name) {
 }
 
 static PyObject *empty_torch(gf_job *job, int64_t batch, PyObject *shape) {
-  PyObject *dtype = attribute(job, batch, name_dtype), *device = dtype ? attribute(job, batch, name_device) : NULL, *out = NULL;
+  PyObject *dtype = job->like != NULL ? PyObject_GetAttr(job->like, name_dtype) : attribute(job, batch, name_dtype), *device = dtype ? attribute(job, batch, name_device) : NULL, *out = NULL;
   if (device != NULL) {
     PyObject *args[] = {shape, dtype, device};
     out = PyObject_Vectorcall(gf_hooks.empty, args, 1, names_dtype_device);
@@ -45,7 +45,10 @@ static PyObject *empty_torch(gf_job *job, int64_t batch, PyObject *shape) {
 static PyObject *make_torch(gf_job *job, int64_t batch, int32_t ndim, const int64_t *shape) {
   gf_quick like;
   PyObject *out = NULL;
-  if (gf_quick_read((PyObject *)job->objects[batch], &like)) out = gf_quick_make(&like, ndim, shape);
+  if (gf_quick_read((PyObject *)job->objects[batch], &like) && (job->like == NULL || job->quick)) {
+    if (job->like != NULL) like.dtype = job->quick_dtype;
+    out = gf_quick_make(&like, ndim, shape);
+  }
   if (out != NULL) return out;
   PyErr_Clear();
   PyObject *tuple = gf_shape_tuple(ndim, shape);

@@ -40,7 +40,7 @@ void gf_park_error(void) {
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
   PyObject *nothing = PyTuple_New(0);
-  gf_job *job = nothing == NULL ? NULL : gf_open((uint64_t)(uintptr_t)nothing, 0, 0, GF_FLAG_ONE_KEY);
+  gf_job *job = nothing == NULL ? NULL : gf_open((uint64_t)(uintptr_t)nothing, 0, 0, GF_FLAG_ONE_KEY, 0);
   PyErr_Restore(type, value, trace);
   if (job != NULL) {
     gf_raise(job);

@@ -377,6 +377,19 @@ int gf_read_output(gf_job *job, PyObject *object, gf_view *view, int writable) {
   return rc == GF_DONE && view->tensor.ndim > GF_MAX_NDIM ? GF_FALLBACK : rc;
 }
 
+// From here on the job's dtype in torch's own numbers is that of its outputs.
+int gf_read_like(gf_job *job) {
+  gf_view view;
+  gf_quick q;
+  PyObject *like = job->like;
+  if (job->kind != GF_KIND_TORCH) return GF_FALLBACK;
+  if (read_tensor(like, gf_exchange_of(Py_TYPE(like)), &view) != 0) return gf_raise(job);
+  job->like_dtype = view.tensor.dtype;
+  if (job->quick && gf_quick_read(like, &q)) job->quick_dtype = q.dtype;
+  else job->quick = 0;
+  return GF_DONE;
+}
+
 static int ask_stream(gf_job *job, PyObject *hook, int32_t device, uint64_t *stream) {
   if (hook == NULL) {
     PyErr_SetString(PyExc_RuntimeError, "this framework does not tell its current CUDA stream");

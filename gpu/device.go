@@ -8,6 +8,7 @@ import (
 
 	"gorgonia.org/cu"
 
+	"github.com/goflat/goflat/flatten"
 	"github.com/goflat/goflat/gpu/internal/launch"
 	"github.com/goflat/goflat/gpu/kernels"
 )
@@ -25,6 +26,8 @@ type device struct {
 	loaded  atomic.Pointer[loaded]
 	// permuter is of the same kind, from the first permutation on.
 	permuter atomic.Pointer[permuter]
+	// casters are of the same kind, from the first cast to a type on.
+	casters [flatten.NumFloats]atomic.Pointer[caster]
 }
 
 // loaded is a device in use. It does not change.
@@ -169,22 +172,29 @@ func (l *loaded) loadKernels() error {
 	return s.leave(l.findFunctions())
 }
 
-func (l *loaded) findFunctions() error {
+func (l *loaded) findFunctions() (err error) {
 	for k := range launch.NumKernels {
-		f, err := l.module.Function(k.String())
-		if err != nil {
-			return failure("cuModuleGetFunction", err)
+		if l.functions[k], err = kernelOf(l.module, k.String(), k.Threads()); err != nil {
+			return err
 		}
-		// Where modules load lazily, asking for an attribute loads the kernel now, under
-		// the relaxed capture mode, rather than at its first launch.
-		threads, err := f.Attribute(cu.FnMaxThreadsPerBlock)
-		if err != nil {
-			return failure("cuFuncGetAttribute", err)
-		}
-		if threads < int(k.Threads()) {
-			return fmt.Errorf("kernel %v runs %d threads a block, want %d", k, threads, k.Threads())
-		}
-		l.functions[k] = functionHandle(f)
 	}
 	return nil
+}
+
+// kernelOf returns a kernel that runs so many threads a block.
+func kernelOf(module cu.Module, name string, threads uint32) (uintptr, error) {
+	f, err := module.Function(name)
+	if err != nil {
+		return 0, failure("cuModuleGetFunction", err)
+	}
+	// Where modules load lazily, asking for an attribute loads the kernel now, under
+	// the relaxed capture mode, rather than at its first launch.
+	most, err := f.Attribute(cu.FnMaxThreadsPerBlock)
+	if err != nil {
+		return 0, failure("cuFuncGetAttribute", err)
+	}
+	if most < int(threads) {
+		return 0, fmt.Errorf("kernel %s runs %d threads a block, want %d", name, most, threads)
+	}
+	return functionHandle(f), nil
 }

@@ -125,12 +125,28 @@ func (g *gather) enqueue(l *launch.Launch) error { return g.on.enqueue(g.stream,
 
 // enqueue launches on a stream; the device's context is current.
 func (on *loaded) enqueue(stream uintptr, l *launch.Launch) error {
-	err := check(C.goflat_launch(C.uintptr_t(on.functions[l.Kernel]), C.uint32_t(l.Blocks), C.uint32_t(l.Kernel.Threads()),
-		C.uintptr_t(stream), unsafe.Pointer(&l.Table[0])))
-	if err != nil {
+	s := on.start(l)
+	if err := s.enqueue(stream); err != nil {
 		return fmt.Errorf("launch %v (%d blocks): %w", l.Kernel, l.Blocks, err)
 	}
 	return nil
+}
+
+// start is what enqueues a launch.
+func (on *loaded) start(l *launch.Launch) start {
+	return start{function: on.functions[l.Kernel], blocks: l.Blocks, threads: l.Kernel.Threads(), table: l.Table}
+}
+
+// A start is a launch as the driver wants it.
+type start struct {
+	function        uintptr // CUfunction
+	blocks, threads uint32
+	table           []uint32 // the only parameter
+}
+
+func (s *start) enqueue(stream uintptr) error {
+	return check(C.goflat_launch(C.uintptr_t(s.function), C.uint32_t(s.blocks), C.uint32_t(s.threads),
+		C.uintptr_t(stream), unsafe.Pointer(&s.table[0])))
 }
 
 // idle are the gathers between calls: as many as ever ran at once. A sync.Pool would

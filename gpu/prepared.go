@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"fmt"
 	"runtime"
 	"slices"
 
@@ -10,8 +11,8 @@ import (
 
 // Prepared is a gather whose launches have been made, for entries and outputs that stay where they are.
 type Prepared struct {
-	on       *loaded
-	launches []launch.Launch
+	on     *loaded
+	starts []start // with tables of their own
 }
 
 // Prepare makes the launches that [Gather] would enqueue, and enqueues none. dst and src are as there; they may be used
@@ -37,7 +38,9 @@ func prepareOn(on *loaded, device int, plan *flatten.Plan, dst, src []uintptr) (
 		Multiprocessors: on.multiprocessors,
 	}
 	err := g.tables.Run(&job, func(l *launch.Launch) error {
-		p.launches = append(p.launches, launch.Launch{Kernel: l.Kernel, Blocks: l.Blocks, Table: slices.Clone(l.Table)})
+		own := on.start(l)
+		own.table = slices.Clone(own.table)
+		p.starts = append(p.starts, own)
 		return nil
 	})
 	return p, err
@@ -51,8 +54,9 @@ func (p *Prepared) Launch(stream uintptr) error {
 	if err != nil {
 		return err
 	}
-	for i := range p.launches {
-		if err = p.on.enqueue(stream, &p.launches[i]); err != nil {
+	for i := range p.starts {
+		if err = p.starts[i].enqueue(stream); err != nil {
+			err = fmt.Errorf("launch %d of %d: %w", i+1, len(p.starts), err)
 			break
 		}
 	}

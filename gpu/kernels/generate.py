@@ -21,6 +21,12 @@ HERE = Path(__file__).resolve().parent
 NVRTC = (12, 1)
 FLAGS = ("--gpu-architecture=compute_70", "--std=c++17")
 HEADERS = ("common.cuh", "table.cuh")
+CAST_HEADERS = (*HEADERS, "cast.cuh")  # of cast_*.cu
+
+
+def headers(source: Path) -> tuple[str, ...]:
+    """Names of the headers that a source may include."""
+    return CAST_HEADERS if source.name.startswith("cast_") else HEADERS
 
 
 def fingerprint(source: Path) -> str:
@@ -28,7 +34,7 @@ def fingerprint(source: Path) -> str:
     digest = hashlib.sha256()
     for flag in FLAGS:
         digest.update(flag.encode() + b"\0")
-    for path in (*(HERE / name for name in HEADERS), source):
+    for path in (*(HERE / name for name in headers(source)), source):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
@@ -63,16 +69,16 @@ class Compiler:
 
     def compile(self, source: Path) -> str:
         """PTX of a kernel file; an error of the compiler ends the script."""
-        texts = [(HERE / name).read_bytes() for name in HEADERS]
-        names = [name.encode() for name in HEADERS]
+        texts = [(HERE / name).read_bytes() for name in headers(source)]
+        names = [name.encode() for name in headers(source)]
         program = ctypes.c_void_p()
         created = self.nvrtc.nvrtcCreateProgram(
             ctypes.byref(program),
             source.read_bytes(),
             source.name.encode(),
-            len(HEADERS),
-            (ctypes.c_char_p * len(HEADERS))(*texts),
-            (ctypes.c_char_p * len(HEADERS))(*names),
+            len(names),
+            (ctypes.c_char_p * len(names))(*texts),
+            (ctypes.c_char_p * len(names))(*names),
         )
         flags = (ctypes.c_char_p * len(FLAGS))(*(flag.encode() for flag in FLAGS))
         failed = created or self.nvrtc.nvrtcCompileProgram(program, len(FLAGS), flags)

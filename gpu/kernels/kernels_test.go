@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -13,6 +14,7 @@ import (
 var (
 	flags   = []string{"--gpu-architecture=compute_70", "--std=c++17"}
 	headers = []string{"common.cuh", "table.cuh"}
+	cast    = "cast.cuh" // of cast_*.cu only
 )
 
 func fingerprint(t *testing.T, source string) string {
@@ -21,7 +23,11 @@ func fingerprint(t *testing.T, source string) string {
 	for _, flag := range flags {
 		all.WriteString(flag + "\x00")
 	}
-	for _, name := range append(headers, source) {
+	names := slices.Clone(headers)
+	if strings.HasPrefix(source, "cast_") {
+		names = append(names, cast)
+	}
+	for _, name := range append(names, source) {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
@@ -55,10 +61,14 @@ func TestPTXMatchesSources(t *testing.T) {
 // The floor that the documentation promises: ISA 8.1 is what drivers for CUDA 12.1
 // compile, sm_70 the oldest that takes 32,764 bytes of parameters.
 func TestPTXTarget(t *testing.T) {
-	for name, ptx := range map[string]string{"gather": Gather, "permute": Permute, "reference": Reference} {
+	all := map[string]string{"gather": Gather, "permute": Permute, "reference": Reference}
+	for target, ptx := range Casts {
+		all[fmt.Sprint("cast to ", target)] = ptx
+	}
+	for name, ptx := range all {
 		for _, want := range []string{"\n.version 8.1\n", "\n.target sm_70\n"} {
 			if !strings.Contains(ptx, want) {
-				t.Errorf("%s.ptx has no line %q", name, strings.TrimSpace(want))
+				t.Errorf("%s has no line %q", name, strings.TrimSpace(want))
 			}
 		}
 	}

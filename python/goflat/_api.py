@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections import OrderedDict
     from collections.abc import Callable, Mapping, Sequence
 
+    from ._features import Features
     from ._flat import Flat
     from ._layout import Layout
 
@@ -174,9 +175,9 @@ def cat(tensors: Sequence[A], dim: int = 0, *, out: A | None = None, dtype: Any 
             [1., 1.],
             [1., 1.]])
     """
-    if out is None and dtype is None and not _tracing.by_dynamo() and _engine is _native.flatten:
+    if out is None and not _tracing.by_dynamo() and _engine is _native.flatten:
         try:
-            result = _native.cat(tensors, dim)
+            result = _native.cat(tensors, dim, dtype)
         except Error as error:
             raise of_cat(error) from None
         if result is not None:
@@ -223,14 +224,21 @@ def unflatten(flat: Sequence[A], layout: Layout) -> OrderedDict[Any, list[A]]:
 def _cast_and_flatten(features: Any, out: Any, dim: int, dtype: Any, packed: bool) -> Flat[Any]:
     if _tracing.by_anyone():
         return _trace(features, dim, out, dtype, packed)
-    table = read(features)
+    native = _engine is _native.flatten
+    flat = _native.cast(features, out, dim, dtype, packed) if native else None
+    if flat is None:
+        flat = _cast_in_python(read(features), out, dim, dtype, packed)
+    if out is not None:
+        flat._made = "given"
+    return flat
+
+
+def _cast_in_python(table: Features, out: Any, dim: int, dtype: Any, packed: bool) -> Flat[Any]:
     flat = fused(table, out, dim, dtype, packed)
     if flat is None:
         converted, nbytes = cast(table, dtype)
         flat = _engine(converted, out, dim, packed)
         flat._cast = nbytes
-    if out is not None:
-        flat._made = "given"
     return flat
 
 

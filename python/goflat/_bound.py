@@ -27,9 +27,9 @@ class Bound:
     A call is ordered by the current stream of each device, waits for nothing and may be captured
     into a CUDA graph. It is not recorded by autograd; outputs count as changed in place.
 
-    What has to be converted first (a `dtype`, entries with the conjugate or negative bit) and
-    arrays of CuPy are joined by `flatten` into the outputs at each call, which may allocate for a
-    while.
+    What has to be converted first (a `dtype`, but for floats on a GPU; entries with the conjugate
+    or negative bit) and arrays of CuPy are joined by `flatten` into the outputs at each call, which
+    may allocate for a while.
 
     Attributes
     ----------
@@ -68,10 +68,9 @@ class Bound:
         self._outs = [self.flat.buffer] if self._packed else list(self.flat)
         self._counted = _with_versions([*self._outs, *self.flat] if self._packed else self._outs)
         self._devices = _cuda_devices(self._outs)
-        if self._call.get("dtype") is None and table.grid and all(map(_stays, self._entries.grid)):
-            self._handle = _native.bind(
-                _native.as_dict(self._entries), self._outs, self._call.get("dim", 0), self._packed
-            )
+        if table.grid and all(map(_stays, self._entries.grid)):
+            options = self._call.get("dim", 0), self._packed, self._call.get("dtype")
+            self._handle = _native.bind(_native.as_dict(self._entries), self._outs, *options)
 
     def __call__(self) -> Flat[Any]:
         """Join the entries again, as they are now.

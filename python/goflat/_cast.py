@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from . import _fallback
 from ._errors import make, of_memory
 from ._kinds import arrays_of, refuse
-from ._layout import describe
+from ._layout import describe, meant
 
 if TYPE_CHECKING:
     from ._features import Features
@@ -52,20 +52,6 @@ def temporary(entries: list[Any], dim: int, dtype: Any) -> int:
 
     waiting = (e for e in entries if e.dtype != dtype and not is_direct(e, dim))
     return max((prod(entry.shape) * dtype.itemsize for entry in waiting), default=0)
-
-
-def meant(table: Features, dtype: Any) -> Features:
-    """Return `table` with stand-ins that say what its entries will be, for `describe`."""
-    return table._replace(grid=[_Meant(entry, dtype) for entry in table.grid])
-
-
-class _Meant:
-    """An entry as it will be when converted."""
-
-    def __init__(self, entry: Any, dtype: Any) -> None:
-        self.shape = entry.shape
-        self.dtype = dtype
-        self.device = getattr(entry, "device", "cpu")
 
 
 def cast(table: Features, dtype: Any) -> tuple[Features, int]:

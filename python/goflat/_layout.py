@@ -140,6 +140,20 @@ def describe(table: Features, dim: Any) -> Layout:
     return Layout(table.keys, table.batches, rows, row_shape, dtype, devices, axis)
 
 
+def meant(table: Features, dtype: Any) -> Features:
+    """Return `table` with stand-ins that say what its entries will be, for `describe`."""
+    return table._replace(grid=[_Meant(entry, dtype) for entry in table.grid])
+
+
+class _Meant:
+    """An entry as it will be when converted."""
+
+    def __init__(self, entry: Any, dtype: Any) -> None:
+        self.shape = entry.shape
+        self.dtype = dtype
+        self.device = getattr(entry, "device", "cpu")
+
+
 def from_native(
     keys: tuple[Any, ...] | None,
     counts: bytes,

@@ -19,7 +19,7 @@ from ._errors import from_native, of_memory
 from ._features import Features, read
 from ._flat import Flat, make
 from ._kinds import arrays_of, kind_of, refuse
-from ._layout import describe, offsets, shape_of
+from ._layout import describe, meant, offsets, shape_of
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -35,7 +35,7 @@ else:
     reason = ""  # why calls do not enter the extension; empty where they do
 
 # Statuses and flags of bridge/job.h.
-_DONE, _GRAD, _FALLBACK, _NORMALISE = range(4)
+_DONE, _GRAD, _FALLBACK, _NORMALISE, _ERROR, _UNPROVED = range(6)
 _ONE_KEY, _PACKED, _NO_GRAD, _LAYOUT = 1, 2, 4, 8
 
 _EXCHANGE_API = ("__dlpack_c_exchange_api__", "__c_dlpack_exchange_api__")  # DLPack 1.3 and 1.2
@@ -61,12 +61,31 @@ def flatten(features: Any, outs: Any, dim: Any, packed: bool) -> Flat[Any]:
     return _flatten(features, outs, dim, packed)
 
 
-def cat(tensors: Any, dim: Any) -> Any:
+def cat(tensors: Any, dim: Any, dtype: Any = None) -> Any:
     """Join `tensors` into one; None where `flatten` has to be asked, whatever the reason."""
-    if _core is None or not _is_int64(dim):
+    like = None if dtype is None else _like(dtype)
+    if _core is None or not _is_int64(dim) or (dtype is not None and like is None):
         return None
     result: list[Any] = []
-    return result[0] if _run(tensors, None, result, dim, _ONE_KEY) == _DONE and result else None
+    done = _run(tensors, None, result, dim, _ONE_KEY, like) == _DONE
+    return result[0] if done and result else None
+
+
+def cast(features: Any, outs: Any, dim: Any, dtype: Any, packed: bool) -> Flat[Any] | None:
+    """Join entries and convert them on the way; None where that is not to be done natively."""
+    like = _like(dtype)
+    if _core is None or like is None or not _is_int64(dim):
+        return None
+    return _attempt(features, _listed(outs, packed), dim, packed, 0, like)
+
+
+def _like(dtype: Any) -> Any:
+    """Return a tensor of `dtype` if torch's entries may be converted to it natively, or None."""
+    if type(dtype).__module__ != "torch":
+        return None
+    from ._proofs import like
+
+    return like(dtype)
 
 
 def layout(features: Any, one_key: bool) -> Flat[Any] | None:
@@ -81,22 +100,36 @@ def layout(features: Any, one_key: bool) -> Flat[Any] | None:
     return flat if hasattr(flat, "_layout") else None
 
 
-def bind(features: dict[Any, list[Any]], outs: list[Any], dim: int, packed: bool) -> int:
+def bind(
+    features: dict[Any, list[Any]], outs: list[Any], dim: int, packed: bool, dtype: Any
+) -> int:
     """Return the handle of a job that can be run again, or 0 where the fall-back has to do it."""
     scratch: list[Any] = []
     flags = _NO_GRAD | (_PACKED if packed else 0)
+    like = None if dtype is None else _like(dtype)
+    if _core is None or (dtype is not None and like is None):
+        return 0
     try:
         found = (id(features), id(outs), id(scratch))
-        return 0 if _core is None else _core.bridge_Bind(*found, dim, flags)
+        handle: int = _core.bridge_Bind(*found, dim, flags, 0 if like is None else id(like))
     except RuntimeError as error:
         raise _error(str(error), features, flags) from None
+    return handle
 
 
 def _is_int64(dim: Any) -> bool:
     return type(dim) is int and -(2**63) <= dim < 2**63
 
 
-def _run(features: Any, outs: list[Any] | None, result: list[Any], dim: int, flags: int = 0) -> int:
+def _run(
+    features: Any,
+    outs: list[Any] | None,
+    result: list[Any],
+    dim: int,
+    flags: int = 0,
+    like: Any = None,
+    rules: int = -1,
+) -> int:
     """Enter the extension once: _DONE, or another status with `result` untouched.
 
     Parameters
@@ -109,6 +142,10 @@ def _run(features: Any, outs: list[Any] | None, result: list[Any], dim: int, fla
         Receives the outputs, and if it is a `Flat` also the layout.
     dim, flags : int
         Dimension to join along, and what else is wanted.
+    like : Tensor, optional
+        Has the dtype to convert to.
+    rules : int, default -1
+        A trial, see `_proofs`: what a conversion is to be compared with torch under.
 
     Raises
     ------
@@ -116,8 +153,11 @@ def _run(features: Any, outs: list[Any] | None, result: list[Any], dim: int, fla
         What is wrong with `features` or `outs`; nothing has been written then.
     """
     try:
-        given = 0 if outs is None else id(outs)
-        status: int = _core.bridge_Flatten(id(features), given, id(result), dim, flags)  # type: ignore[union-attr]
+        found = (id(features), 0 if outs is None else id(outs), id(result), dim, flags)
+        if like is None:
+            status: int = _core.bridge_Flatten(*found)  # type: ignore[union-attr]
+        else:
+            status = _core.bridge_Cast(*found, id(like), rules)  # type: ignore[union-attr]
     except RuntimeError as error:
         raise _error(str(error), features, flags) from None
     return status
@@ -133,22 +173,40 @@ def _flatten(features: Any, outs: Any, dim: Any, packed: bool) -> Flat[Any]:
     return _fallback.flatten(features, outs, dim, packed) if flat is None else flat
 
 
-def _attempt(features: Any, outs: Any, dim: int, packed: bool, flags: int) -> Flat[Any] | None:
+def _attempt(
+    features: Any, outs: Any, dim: int, packed: bool, flags: int, like: Any = None
+) -> Flat[Any] | None:
     """Return the result, or None where the fall-back has to do it."""
     if isinstance(outs, tuple):
         return None
     flat: Flat[Any] = Flat()
     containers = as_dict(features) if isinstance(features, Features) else features
-    status = _run(containers, outs, flat, dim, flags | (_PACKED if packed else 0))
+    status = _run(containers, outs, flat, dim, flags | (_PACKED if packed else 0), like)
     if status == _NORMALISE and not isinstance(features, Features):
-        return _attempt(read(features), outs, dim, packed, flags)
+        return _attempt(read(features), outs, dim, packed, flags, like)
+    if status == _UNPROVED and _prove(read(features), like):
+        return _attempt(features, outs, dim, packed, flags, like)
     if status == _GRAD and outs is None:
-        return _differentiable(read(features), dim, packed)
+        return _differentiable(read(features), dim, packed, like)
     if status != _DONE or not flat:
         return None
     if outs is not None:
         _written(outs)
     return _cut(flat) if packed else flat
+
+
+def _prove(table: Features, like: Any) -> bool:
+    """Find out how torch converts on the devices of the entries; False if that cannot be now."""
+    from ._proofs import prove
+
+    return all([prove(device, like) for device in {entry.device for entry in table.grid}])
+
+
+def trial(entries: list[Any], like: Any, rules: int) -> Any:
+    """Return `entries` joined and converted under `rules`, proved or not; None if they are not."""
+    result: list[Any] = []
+    done = _run(entries, None, result, 0, _ONE_KEY | _NO_GRAD, like, rules) == _DONE
+    return result[0] if done and result else None
 
 
 def _written(outs: list[Any]) -> None:
@@ -195,15 +253,15 @@ class _Decline(Exception):
     """The native engine cannot do this job after all."""
 
 
-def _differentiable(table: Features, dim: int, packed: bool) -> Flat[Any] | None:
+def _differentiable(table: Features, dim: int, packed: bool, like: Any = None) -> Flat[Any] | None:
     """Run the job outside autograd and record it as one operation."""
     from ._torch import differentiable
 
     refuse(arrays_of(table), table.grid, table.place)
-    layout = describe(table, dim)
+    layout = describe(table if like is None else meant(table, like.dtype), dim)
 
     def join() -> list[Any]:
-        flat = _attempt(table, None, dim, packed, _NO_GRAD)
+        flat = _attempt(table, None, dim, packed, _NO_GRAD, like)
         if flat is None:
             raise _Decline
         return [*flat, flat.buffer] if packed else list(flat)

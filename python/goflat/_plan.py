@@ -8,11 +8,11 @@ from math import prod
 from operator import index
 from typing import TYPE_CHECKING, Any
 
-from ._cast import fuses, meant, temporary
+from ._cast import fuses, temporary
 from ._errors import make, type_name
 from ._features import read
 from ._kinds import arrays_of, refuse
-from ._layout import Layout, describe, offsets
+from ._layout import Layout, describe, meant, offsets
 from ._plan_text import details, headline, no_batch, no_key
 from ._plan_text import size as size
 

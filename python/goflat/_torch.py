@@ -413,6 +413,10 @@ _DLPACK_FAMILIES = (
     ("float32", 2),
     ("float64", 2),
     ("bfloat16", 4),
+    ("float8_e4m3fnuz", 11),
+    ("float8_e4m3fn", 10),
+    ("float8_e5m2fnuz", 13),
+    ("float8_e5m2", 12),
     ("complex", 5),
     ("bool", 6),
 )

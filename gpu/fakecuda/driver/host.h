@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "hostfloat.h"
+
 #define DEVICE static inline
 #define KERNEL(threads, blocks) extern "C" void
 #define UNROLL

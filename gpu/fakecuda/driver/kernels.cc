@@ -3,6 +3,12 @@
 
 #include <map>
 
+#include "cast_bf16.cu"
+#include "cast_e4m3.cu"
+#include "cast_e5m2.cu"
+#include "cast_f16.cu"
+#include "cast_f32.cu"
+#include "cast_f64.cu"
 #include "gather.cu"
 #include "permute.cu"
 #include "reference.cu"
@@ -41,6 +47,9 @@ template <typename V, typename Parameters> void walk_phase(const void *params)
         "permute_" name "_far", {load_phase<V, PermuteFar>, walk_phase<V, PermuteFar>}                                 \
     }
 
+#define CASTS(name)                                                                                                    \
+    {"cast_" #name "_4k", {whole<Table4K, cast_##name##_4k>}}, {"cast_" #name "_32k", {whole<Table32K, cast_##name##_32k>}}
+
 // Kernels without a barrier of the grid have one phase.
 const std::map<std::string, std::vector<Phase>> kernels = {
     {"gather_block_4k", {whole<Table4K, gather_block_4k>}},
@@ -54,6 +63,12 @@ const std::map<std::string, std::vector<Phase>> kernels = {
     {"gather_byte_4k", {whole<Table4K, gather_byte_4k>}},
     {"gather_byte_32k", {whole<Table32K, gather_byte_32k>}},
     {"permute_byte", {whole<PermuteFar, permute_byte>}},
+    CASTS(f64),
+    CASTS(f32),
+    CASTS(f16),
+    CASTS(bf16),
+    CASTS(e4m3),
+    CASTS(e5m2),
     PERMUTE_PHASES("1", u8),
     PERMUTE_PHASES("2", u16),
     PERMUTE_PHASES("4", u32),

@@ -21,8 +21,11 @@ var elems = []uint8{8, 16, 32, 64, 128}
 
 // New plans random entries into random outputs. About a third of the jobs are plain,
 // and about a third of the others' tensors are.
-func New(r *rand.Rand) (*Job, error) {
-	dtype := flatten.DType{Code: flatten.CodeUint, Bits: elems[r.IntN(len(elems))], Lanes: 1}
+func New(r *rand.Rand) (*Job, error) { return NewOf(r, elems[r.IntN(len(elems))]) }
+
+// NewOf is New for elements of so many bits.
+func NewOf(r *rand.Rand, bits uint8) (*Job, error) {
+	dtype := flatten.DType{Code: flatten.CodeUint, Bits: bits, Lanes: 1}
 	keys, batches, shape := 1+r.IntN(6), 1+r.IntN(4), randomShape(r)
 	dim, plain := r.IntN(len(shape)), r.IntN(3) == 0
 	j := new(Job)

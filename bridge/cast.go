@@ -1,0 +1,206 @@
+package bridge
+
+// #include "job.h"
+import "C"
+
+import (
+	"runtime"
+	"slices"
+	"sync"
+
+	"github.com/goflat/goflat/flatten"
+)
+
+// Cast is Flatten with a conversion to the dtype of the tensor at the address like, on CUDA devices only. Status 5 asks
+// for Prove: nobody has said yet how torch converts to that dtype on a device of the job. rules of 0 or more are a
+// trial, which takes them for the truth.
+func Cast(features, outs, result, dim, flags, like, rules int64) (status int64, err error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer recovered(&err)
+	j, err := open(features, result, dim, flags, like)
+	if err != nil {
+		return 0, wire(err)
+	}
+	defer j.abandon()
+	j.trial = rules
+	s, err := j.run(outs, dim)
+	return int64(s), wire(err)
+}
+
+// noTrial: what conversions give has to have been proved.
+const noTrial = -1
+
+// A proof is what a comparison with torch has shown of conversions to a type on a device.
+type proof struct {
+	rules flatten.Rules
+	from  int64 // bit f: conversions from type f give torch's bits
+}
+
+var proofs struct {
+	sync.RWMutex
+	all map[int32]*[flatten.NumFloats]*proof // by device
+}
+
+// Prove says that on a CUDA device, under rules, conversions to a type from the types whose bits are set in from give
+// torch's bits, and others do not. Types are numbered as in package flatten. It returns 0.
+func Prove(device, to, rules, from int64) int64 {
+	proofs.Lock()
+	defer proofs.Unlock()
+	if proofs.all == nil {
+		proofs.all = map[int32]*[flatten.NumFloats]*proof{}
+	}
+	if proofs.all[int32(device)] == nil {
+		proofs.all[int32(device)] = new([flatten.NumFloats]*proof)
+	}
+	proofs.all[int32(device)][to] = &proof{flatten.Rules(rules), from}
+	return 0
+}
+
+// proved returns the proof for a device, or nil.
+func proved(device flatten.Device, to flatten.Float) *proof {
+	proofs.RLock()
+	defer proofs.RUnlock()
+	if all := proofs.all[device.Index]; all != nil {
+		return all[to]
+	}
+	return nil
+}
+
+// describeCast is describe for a job that converts. Where that is not done here, the status says so; where all entries
+// have the dtype already, the job is an ordinary one.
+func (j *job) describeCast(dim int) (C.int, error) {
+	dtype := j.c.like_dtype
+	target := flatten.DType{Code: uint8(dtype.code), Bits: uint8(dtype.bits), Lanes: uint16(dtype.lanes)}
+	to, known := flatten.FloatOf(target)
+	sources, ok := j.sources()
+	if !known || !ok {
+		return C.GF_FALLBACK, nil
+	}
+	j.target = to
+	if sources == 1<<to {
+		return C.GF_DONE, j.describeAll(dim, j.entries)
+	}
+	j.casting = true
+	if err := j.describeAll(dim, j.countEntries()); err != nil {
+		return 0, err
+	}
+	j.layout = *j.layout.InElements()
+	return j.look(sources), nil
+}
+
+// sources are the types of all entries as bits; false if one is none of those that are converted here.
+func (j *job) sources() (bits int64, ok bool) {
+	if j.uniform {
+		f, ok := flatten.FloatOf(dtypeOf(j.array(0)))
+		return 1 << f, ok
+	}
+	for e := range j.entries {
+		f, ok := flatten.FloatOf(j.entries[e].DType)
+		if !ok {
+			return 0, false
+		}
+		bits |= 1 << f
+	}
+	return bits, true
+}
+
+// look finds the rules for all devices of the job, which have to agree.
+func (j *job) look(sources int64) C.int {
+	if j.trial != noTrial {
+		j.rules = flatten.Rules(j.trial)
+		return C.GF_DONE
+	}
+	for b, device := range j.layout.Devices {
+		if device.Type != flatten.DeviceCUDA {
+			return C.GF_FALLBACK
+		}
+		p := proved(device, j.target)
+		if p == nil {
+			return C.GF_UNPROVED
+		}
+		if sources&^p.from != 0 || b > 0 && p.rules != j.rules {
+			return C.GF_FALLBACK
+		}
+		j.rules = p.rules
+	}
+	return C.GF_DONE
+}
+
+// countEntries are the entries in elements, in the order they have now.
+func (j *job) countEntries() []flatten.Entry {
+	j.counted = j.counted[:0]
+	for e := range j.entries {
+		j.counted = append(j.counted, j.entries[e].InElements())
+	}
+	return j.counted
+}
+
+// countOuts is countEntries for the caller's outputs; nil if there are none.
+func (j *job) countOuts() []flatten.View {
+	if j.outs == nil {
+		return nil
+	}
+	j.countedOut = j.countedOut[:0]
+	for b := range j.outs {
+		j.countedOut = append(j.countedOut, j.outs[b].InElements(j.target.Bytes()))
+	}
+	return j.countedOut
+}
+
+// cast is the plan and what it converts.
+func (j *job) cast() *flatten.Cast {
+	j.from = j.from[:0]
+	for e := range j.layout.Rows {
+		j.from = append(j.from, j.fromOf(e))
+	}
+	return &flatten.Cast{Plan: &j.plan, To: j.target, From: j.from, Rules: j.rules}
+}
+
+// fromOf is the type of entry i of the plan.
+func (j *job) fromOf(i int) flatten.Float {
+	dtype := dtypeOf(j.array(0))
+	if len(j.entries) != 0 {
+		dtype = j.entries[i].DType
+	}
+	f, _ := flatten.FloatOf(dtype)
+	return f
+}
+
+// checkCastOverlap is checkOverlap for a job that converts. Where an output may share bytes with an entry it leaves the
+// answer to the fall-back, since elements of several sizes interleave in more ways than CheckOverlap knows.
+func (j *job) checkCastOverlap() (C.int, error) {
+	j.outMemory = j.outMemory[:0]
+	for b, view := range j.outs {
+		j.outMemory = append(j.outMemory, flatten.Memory{View: view, Addr: j.outAddr(b)})
+	}
+	outputs := j.layout
+	outputs.DType = j.target.DType()
+	if err := outputs.CheckOverlap(j.outMemory, nil); err != nil {
+		return 0, err
+	}
+	var ranges []uint64 // begin and end of every output
+	for _, m := range j.outMemory {
+		lo, hi := m.Span(j.target.Bytes())
+		ranges = append(ranges, m.Addr+uint64(lo), m.Addr+uint64(hi))
+	}
+	j.counts = j.counts[:0]
+	for i, rows := range j.layout.Rows {
+		at := j.addr(j.slot(i))
+		lo, hi := j.extent(i, rows).Span(j.fromOf(i).Bytes())
+		if meetsAny(at+uint64(lo), at+uint64(hi), ranges) {
+			return C.GF_FALLBACK, nil
+		}
+	}
+	return C.GF_DONE, nil
+}
+
+// meetsAny reports whether [lo, hi) shares an address with one of the ranges.
+func meetsAny(lo, hi uint64, ranges []uint64) bool {
+	for pair := range slices.Chunk(ranges, 2) {
+		if lo < pair[1] && pair[0] < hi {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,461 @@
+// cast.cuh: copies segments of floats to where the outputs want them and converts them on the
+// way, all of a device's batches in one launch whatever the types of their entries.
+//
+// Launched by gpu.Cast, a warp a tile. Every target type has kernels of its own; the type of
+// the source is that of a segment, so that entries of several types need no second launch. The
+// table is that of table.cuh with these differences (gpu/internal/launch/casttable.go):
+//
+//   - It numbers and counts elements instead of bytes; only addresses and steps are in bytes.
+//   - The upper half of word 3 is `special`, see below.
+//   - A place begins with the destination's address minus the bytes of as many elements as its
+//     first number (2 words) and the type of the source; what table.cuh puts from word 2 on
+//     comes behind that.
+//
+// Addresses and steps are multiples of the element that lies there; nothing else is asked of
+// them. A thread takes a vector at a time, 16 bytes of the wider type, if source and
+// destination come to the boundary of one at the same element, else an element.
+//
+// The floor is cudaMemcpy of half the bytes that are read and written;
+// docs/adr/0016-casts-in-one-launch.md says how far from it the kernels are.
+#pragma once
+
+#include "table.cuh"
+
+#ifdef __CUDACC__
+#define APART static __device__ __noinline__
+#else
+#define APART static
+#endif
+
+// ---- conversions ----
+
+DEVICE u32 bits_of(float v)
+{
+#ifdef __CUDACC__
+    return __float_as_uint(v);
+#else
+    return host_bits<u32>(v);
+#endif
+}
+
+DEVICE float float_of(u32 bits)
+{
+#ifdef __CUDACC__
+    return __uint_as_float(bits);
+#else
+    return host_bits<float>(bits);
+#endif
+}
+
+DEVICE float half_to_float(u32 bits)
+{
+#ifdef __CUDACC__
+    float v;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(v) : "h"(u16(bits)));
+    return v;
+#else
+    return host_half_to_float(bits);
+#endif
+}
+
+DEVICE u32 float_to_half(float v)
+{
+#ifdef __CUDACC__
+    u16 bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(v));
+    return bits;
+#else
+    return host_float_to_half(v);
+#endif
+}
+
+DEVICE float double_to_float(u64 bits)
+{
+#ifdef __CUDACC__
+    return __double2float_rn(__longlong_as_double(bits));
+#else
+    return host_double_to_float(bits);
+#endif
+}
+
+DEVICE u64 float_to_double(float v)
+{
+#ifdef __CUDACC__
+    return __double_as_longlong(double(v));
+#else
+    return host_float_to_double(v);
+#endif
+}
+
+// round_to_8 returns the code of a positive float in a type of so many bits of mantissa and a
+// bias, as if the type had no largest number.
+template <u32 MANTISSA, u32 BIAS> DEVICE u32 round_to_8(float v)
+{
+    const u32 dropped = 23 - MANTISSA, bits = bits_of(v);
+    // Added to what is below the smallest normal number, it leaves the code in the last bits.
+    const u32 magic = 127 - BIAS + dropped + 1 << 23;
+    const u32 subnormal = bits_of(v + float_of(magic)) - magic;
+    const u32 normal = bits + (bits >> dropped & 1) + ((1u << dropped - 1) - 1 - (127 - BIAS << 23));
+    return bits < 128 - BIAS << 23 ? subnormal : normal >> dropped;
+}
+
+// round_few_to_8 is round_to_8 for a float of at most 11 significant bits: with the exponents of
+// the type, and so with its subnormals, it is still exact. Of a float32 it would round twice.
+template <u32 MANTISSA, u32 BIAS> DEVICE u32 round_few_to_8(float v)
+{
+    const u32 dropped = 23 - MANTISSA, bits = bits_of(v * float_of(BIAS << 23));
+    return bits + (bits >> dropped & 1) + ((1u << dropped - 1) - 1) >> dropped;
+}
+
+// The types. decode gives a value as a float, encode rounds a float to the nearest value, ties
+// to even. Every conversion goes through float as torch's do, where a float64 is rounded twice
+// on its way to 16 or 8 bits.
+//
+// `special` is what differs between releases of torch or between devices: the bfloat16 of a NaN
+// (0x7fff, before sm_80 0x7fc0), and the most that a float8_e4m3fn becomes (a NaN, 0x7f; from
+// torch 2.15 on the largest number, 0x7e).
+struct Float64 {
+    typedef u64 Bits;
+    DEVICE float decode(u64 bits)
+    {
+        return double_to_float(bits);
+    }
+    template <typename S> DEVICE u64 encode(float v, u32)
+    {
+        return float_to_double(v);
+    }
+};
+
+struct Float32 {
+    typedef u32 Bits;
+    DEVICE float decode(u32 bits)
+    {
+        return float_of(bits);
+    }
+    template <typename S> DEVICE u32 encode(float v, u32)
+    {
+        return bits_of(v);
+    }
+};
+
+struct Float16 {
+    typedef u16 Bits;
+    DEVICE float decode(u32 bits)
+    {
+        return half_to_float(bits);
+    }
+    template <typename S> DEVICE u32 encode(float v, u32)
+    {
+        return float_to_half(v);
+    }
+};
+
+struct BFloat16 {
+    typedef u16 Bits;
+    DEVICE float decode(u32 bits)
+    {
+        return float_of(bits << 16);
+    }
+    template <typename S> DEVICE u32 encode(float v, u32 special)
+    {
+        const u32 bits = bits_of(v);
+        return v != v ? special : bits + 0x7fff + (bits >> 16 & 1) >> 16;
+    }
+};
+
+struct Float8E4M3 {
+    typedef u8 Bits;
+    DEVICE float decode(u32 bits)
+    {
+        const u32 magnitude = bits & 0x7f;
+        // Where a float has its exponent the bits are a value 2^120 times as small.
+        const float value = float_of(magnitude << 20) * float_of(247u << 23);
+        return float_of((bits & 0x80) << 24 | (magnitude == 0x7f ? 0x7ff00000 : bits_of(value)));
+    }
+    template <typename S> DEVICE u32 encode(float v, u32 special)
+    {
+        const float magnitude = float_of(bits_of(v) & 0x7fffffff);
+        const u32 code = sizeof(typename S::Bits) > 2 ? round_to_8<3, 7>(magnitude) : round_few_to_8<3, 7>(magnitude);
+        return (v != v ? 0x7f : smaller(code, special)) | bits_of(v) >> 24 & 0x80;
+    }
+};
+
+struct Float8E5M2 {
+    typedef u8 Bits;
+    DEVICE float decode(u32 bits)
+    {
+        const float value = half_to_float(bits << 8 & 0x7f00);
+        return float_of((bits & 0x80) << 24 | ((bits & 0x7f) > 0x7c ? 0x7fffffff : bits_of(value)));
+    }
+    template <typename S> DEVICE u32 encode(float v, u32)
+    {
+        const float magnitude = float_of(bits_of(v) & 0x7fffffff);
+        const u32 code = sizeof(typename S::Bits) > 2 ? round_to_8<2, 15>(magnitude) : round_few_to_8<2, 15>(magnitude);
+        return (v != v ? 0x7f : smaller(code, 0x7cu)) | bits_of(v) >> 24 & 0x80;
+    }
+};
+
+template <typename S, typename T> struct Conversion {
+    DEVICE typename T::Bits of(typename S::Bits bits, u32 special)
+    {
+        return T::template encode<S>(S::decode(bits), special);
+    }
+};
+
+template <typename T> struct Conversion<T, T> {
+    DEVICE typename T::Bits of(typename T::Bits bits, u32)
+    {
+        return bits;
+    }
+};
+
+// ---- elements in a row ----
+
+// A Vector is N elements side by side.
+template <typename Bits, u32 N> struct alignas(N * sizeof(Bits)) Vector {
+    Bits element[N];
+};
+
+// load_vector and store_vector name the memory as global, which the compiler does not know.
+template <typename V> DEVICE void load_vector(V &v, const u8 *from)
+{
+#ifdef __CUDACC__
+    if constexpr (sizeof v == 16) {
+        const Vec16 raw = load16(from);
+        memcpy(&v, &raw, sizeof v);
+    } else if constexpr (sizeof v == 8) {
+        u64 raw;
+        asm volatile("ld.global.nc.u64 %0, [%1];" : "=l"(raw) : "l"(from));
+        memcpy(&v, &raw, sizeof v);
+    } else if constexpr (sizeof v == 4) {
+        u32 raw;
+        asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(raw) : "l"(from));
+        memcpy(&v, &raw, sizeof v);
+    } else if constexpr (sizeof v == 2) {
+        u16 raw;
+        asm volatile("ld.global.nc.u16 %0, [%1];" : "=h"(raw) : "l"(from));
+        memcpy(&v, &raw, sizeof v);
+    } else {
+        u32 raw;
+        asm volatile("ld.global.nc.u8 %0, [%1];" : "=r"(raw) : "l"(from));
+        memcpy(&v, &raw, sizeof v);
+    }
+#else
+    v = host_load<V>(from);
+#endif
+}
+
+template <typename V> DEVICE void store_vector(u8 *to, const V &v)
+{
+#ifdef __CUDACC__
+    if constexpr (sizeof v == 16) {
+        Vec16 raw;
+        memcpy(&raw, &v, sizeof v);
+        store16(to, raw);
+    } else if constexpr (sizeof v == 8) {
+        u64 raw;
+        memcpy(&raw, &v, sizeof v);
+        asm volatile("st.global.u64 [%0], %1;" ::"l"(to), "l"(raw) : "memory");
+    } else if constexpr (sizeof v == 4) {
+        u32 raw;
+        memcpy(&raw, &v, sizeof v);
+        asm volatile("st.global.u32 [%0], %1;" ::"l"(to), "r"(raw) : "memory");
+    } else if constexpr (sizeof v == 2) {
+        u16 raw;
+        memcpy(&raw, &v, sizeof v);
+        asm volatile("st.global.u16 [%0], %1;" ::"l"(to), "h"(raw) : "memory");
+    } else {
+        u8 raw;
+        memcpy(&raw, &v, sizeof v);
+        asm volatile("st.global.u8 [%0], %1;" ::"l"(to), "r"(u32(raw)) : "memory");
+    }
+#else
+    host_store<V>(to, v);
+#endif
+}
+
+// Sizes are what a conversion moves at a time: vectors that have 16 bytes on the wider side, and
+// so many of them as are loaded before the first is stored.
+template <typename S, typename T> struct Sizes {
+    enum {
+        FROM = sizeof(typename S::Bits),
+        TO = sizeof(typename T::Bits),
+        ELEMENTS = 16 / (FROM < TO ? TO : FROM),
+        LOADS = FROM < TO && ELEMENTS <= 4 ? 8 : ELEMENTS == 16 ? 2 : 4,
+    };
+};
+
+// cast_vectors converts vectors that are aligned on both sides.
+template <typename S, typename T> DEVICE void cast_vectors(u8 *dst, const u8 *src, u32 vectors, u32 special, u32 lane)
+{
+    typedef Sizes<S, T> Z;
+    const u32 N = Z::ELEMENTS, LOADS = Z::LOADS;
+    ROLLED
+    for (u32 i = lane; i < vectors; i += 32 * LOADS) {
+        Vector<typename S::Bits, N> v[LOADS];
+        UNROLL
+        for (u32 k = 0; k < LOADS; k++)
+            if (i + k * 32 < vectors)
+                load_vector(v[k], src + u64(i + k * 32) * (N * Z::FROM));
+        UNROLL
+        for (u32 k = 0; k < LOADS; k++) {
+            if (i + k * 32 >= vectors)
+                break;
+            Vector<typename T::Bits, N> converted;
+            UNROLL
+            for (u32 e = 0; e < N; e++)
+                converted.element[e] = Conversion<S, T>::of(v[k].element[e], special);
+            store_vector(dst + u64(i + k * 32) * (N * Z::TO), converted);
+        }
+    }
+}
+
+// A Part is the elements [from, to) of a row, or of a strided segment.
+struct Part {
+    const u8 *src; // of the first element of all, as dst
+    u8 *dst;
+    u32 elements, from, to;
+    u32 place; // that says where the elements of a strided segment lie; 0 for a row
+};
+
+// offsets_of returns where an element lies, from the first one.
+template <typename S, typename T> DEVICE Offsets offsets_of(const u32 *table, const Part &p, u32 element)
+{
+    Offsets o = {0, 0};
+    if (p.place) {
+        const u32 run = divide(element, table + p.place + RUN_DIVISOR_WORD);
+        o = run_offsets(table, p.place, run);
+        element -= run * table[p.place + RUN_WORD];
+    }
+    o.src += u64(element) * Sizes<S, T>::FROM;
+    o.dst += u64(element) * Sizes<S, T>::TO;
+    return o;
+}
+
+// cast_elements converts all of a part but `skipped` elements from `from` on, one by one.
+template <typename S, typename T>
+DEVICE void cast_elements(const u32 *table, const Part &p, u32 from, u32 skipped, u32 special, u32 lane)
+{
+    const u32 LOADS = 4;
+    ROLLED
+    for (u32 i = p.from + lane; i < p.to - skipped; i += 32 * LOADS) {
+        typename S::Bits v[LOADS];
+        u8 *dst[LOADS];
+        UNROLL
+        for (u32 k = 0; k < LOADS; k++) {
+            const u32 at = i + k * 32;
+            if (at < p.to - skipped) {
+                const Offsets o = offsets_of<S, T>(table, p, at < from ? at : at + skipped);
+                load_vector(v[k], p.src + o.src);
+                dst[k] = p.dst + o.dst;
+            }
+        }
+        UNROLL
+        for (u32 k = 0; k < LOADS; k++)
+            if (i + k * 32 < p.to - skipped)
+                store_vector(dst[k], Conversion<S, T>::of(v[k], special));
+    }
+}
+
+// cut_row returns where in a row the end of a tile falls that is `at` elements into it: where the
+// destination is at a multiple of 16 elements, so that both tiles agree and none begins amid a
+// vector.
+template <typename T> DEVICE u32 cut_row(const u8 *dst, u32 at, u32 elements)
+{
+    const u32 first = u32(address(dst) / sizeof(typename T::Bits)) % 16;
+    return at == 0 ? 0 : smaller((first + at + 15) / 16 * 16 - first, elements);
+}
+
+// cast_part converts a part: what it has of vectors, then the rest. Inlined, all of them together would
+// leave each of them too few registers, and be there once for every size of a table.
+template <typename S, typename T> APART void cast_part(const u32 *table, Part p, u32 special, u32 lane)
+{
+    typedef Sizes<S, T> Z;
+    const u32 N = Z::ELEMENTS;
+    u32 from = 0, vectors = 0;
+    if (!p.place) {
+        p.from = cut_row<T>(p.dst, p.from, p.elements);
+        p.to = cut_row<T>(p.dst, p.to, p.elements);
+        const u32 first = u32(address(p.dst) / Z::TO) % N;
+        from = (first + p.from + N - 1) / N * N - first;
+        if (first == u32(address(p.src) / Z::FROM) % N && from < p.to)
+            vectors = (p.to - from) / N;
+        cast_vectors<S, T>(p.dst + u64(from) * Z::TO, p.src + u64(from) * Z::FROM, vectors, special, lane);
+    }
+    cast_elements<S, T>(table, p, from, vectors * N, special, lane);
+}
+
+// ---- segments ----
+
+enum {
+    SOURCE_WORD = 2, // of a place: the type of its sources
+    CAST_WORDS = 1,  // so much further back lies what table.cuh puts into a place
+    NONE = ~0u,
+};
+
+template <typename T> DEVICE void cast_from(u32 source, const u32 *table, const Part &p, u32 special, u32 lane)
+{
+    switch (source) { // as gpu/internal/launch numbers them
+    case 0:
+        return cast_part<Float64, T>(table, p, special, lane);
+    case 1:
+        return cast_part<Float32, T>(table, p, special, lane);
+    case 2:
+        return cast_part<Float16, T>(table, p, special, lane);
+    case 3:
+        return cast_part<BFloat16, T>(table, p, special, lane);
+    case 4:
+        return cast_part<Float8E4M3, T>(table, p, special, lane);
+    default:
+        return cast_part<Float8E5M2, T>(table, p, special, lane);
+    }
+}
+
+// elements_below returns how many of a segment's elements have lower numbers.
+DEVICE u32 elements_below(const Segment &s, u32 number)
+{
+    return number <= s.first ? 0 : smaller(number - s.first, s.bytes);
+}
+
+template <typename T> DEVICE u8 *destination(const u32 *table, const Segment &s)
+{
+    return reinterpret_cast<u8 *>(word64(table, s.place) + u64(s.first) * sizeof(typename T::Bits));
+}
+
+// cast converts the tile of this thread's warp to T.
+template <typename T> DEVICE void cast(const u32 *table)
+{
+    const u32 lo = (blockIdx.x * blockDim.x + threadIdx.x) / 32 * table[TILE_WORD], lane = threadIdx.x % 32;
+    const u32 all = table[BYTES_WORD], special = table[HIGH_WORD] >> 16;
+    if (lo >= all)
+        return;
+    const u32 hi = smaller(lo + table[TILE_WORD], all);
+    ROLLED
+    for (u32 i = segment_at(table, lo), run = NONE; first_number(table, i) < hi;) {
+        const Segment s = read_segment(table, i);
+        const u32 place = s.place + CAST_WORDS, from = elements_below(s, lo), to = elements_below(s, hi);
+        Part p = {s.src, destination<T>(table, s), s.bytes, from, to, s.strided ? place : 0};
+        if (s.strided && table[place + SHAPE_WORD] >> 16) { // run by run
+            p.elements = table[place + RUN_WORD];
+            run = run == NONE ? divide(from, table + place + RUN_DIVISOR_WORD) : run;
+            const u32 start = run * p.elements;
+            const Offsets o = run_offsets(table, place, run);
+            p = Part{s.src + o.src, p.dst + o.dst, p.elements, larger(from, start) - start, smaller(to - start, p.elements), 0};
+            run = start + p.elements < to ? run + 1 : NONE;
+        }
+        cast_from<T>(table[s.place + SOURCE_WORD], table, p, special, lane);
+        i += run == NONE;
+    }
+}
+
+// CAST defines the kernels to a type, in a file of their own so that the driver compiles them when
+// they are first asked for.
+#define CAST(name, T)                                                                                                 \
+    KERNEL(256, 4) cast_##name##_4k(PARAMETER(Table4K) table)                                                          \
+    {                                                                                                                  \
+        cast<T>(table.word);                                                                                           \
+    }                                                                                                                  \
+    KERNEL(256, 4) cast_##name##_32k(PARAMETER(Table32K) table)                                                        \
+    {                                                                                                                  \
+        cast<T>(table.word);                                                                                           \
+    }
