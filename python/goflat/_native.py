@@ -418,7 +418,10 @@ def _tell() -> None:
         return
     _told[0] = 1
     text = f"goflat runs in pure Python, on torch.cat and numpy.concatenate: {reason}. Workers that"
-    warnings.warn(f"{text} are started by spawn or forkserver have the extension", stacklevel=5)
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__package__") == __package__:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(f"{text} are started by spawn or forkserver have the extension", stacklevel=level)
 
 
 if _core is not None:

@@ -82,9 +82,10 @@ def test_goflat_verify_notices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 FORKED = """
-import os, traceback
+import os, traceback, warnings
 import torch, goflat
 torch.set_num_threads(1)
+warnings.filterwarnings("ignore", "goflat runs in pure Python")
 
 def job():
     whole = torch.arange(30.0).reshape(10, 3)
