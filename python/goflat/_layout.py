@@ -110,7 +110,7 @@ class Layout:
     def __repr__(self) -> str:
         """Say the size of the job in one line."""
         total = sum(map(sum, self.rows.values()))
-        devices = ", ".join(map(str, dict.fromkeys(self.devices))) or "no device"
+        devices = ", ".join(dict.fromkeys(map(str, self.devices))) or "no device"
         return (
             f"Layout({len(self.keys)} keys x {self.batches} batches, {total} rows of "
             f"{self.row_shape}, {self.dtype} on {devices}, dim={self.dim})"

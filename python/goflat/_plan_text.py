@@ -17,7 +17,7 @@ _KEYS = 8  # that an error lists
 def headline(plan: Plan) -> str:
     """Say in one line what a call moves and takes."""
     layout = plan.layout
-    devices = ", ".join(map(str, dict.fromkeys(layout.devices))) or "no device"
+    devices = ", ".join(dict.fromkeys(map(str, layout.devices))) or "no device"
     count = len(layout.keys) * layout.batches
     parts = _outlook(plan) if isinstance(plan.growth, tuple) else _costs(plan)
     return f"{count} entries, {size(plan.nbytes)} on {devices}: {', '.join(parts)}"

@@ -141,7 +141,8 @@ def wait_for(layout: Layout, streams: Sequence[Any]) -> None:
     DeviceError
         If the job lies on several devices and a stream does not say which one is its own.
     """
-    devices = [device for device in dict.fromkeys(layout.devices) if _has_streams(device)]
+    distinct = {str(device): device for device in layout.devices}  # CuPy's do not hash
+    devices = [device for device in distinct.values() if _has_streams(device)]
     for stream in streams if len(devices) > 1 else ():
         if home(stream) is None and handle(stream) not in _ANYWHERE:
             got = f"{type_name(stream)} without a device, for a job on several"

@@ -273,7 +273,8 @@ def test_record_streams_of_other_libraries(kind: str) -> None:
 
 @pytest.mark.parametrize("handle", [0, 2], ids=["legacy", "per thread"])
 def test_default_streams_by_handle(handle: int) -> None:
-    stream = torch.cuda.ExternalStream(handle)
+    # torch makes a new stream for the handle 0
+    stream = torch.cuda.ExternalStream(handle) if handle else torch.cuda.default_stream()
     features = seed_job()
     torch.cuda.synchronize()
     with torch.cuda.stream(stream):
