@@ -10,7 +10,7 @@ import "runtime"
 // a plain list, the attribute _layout. dim and flags (GF_FLAG_ in job.h) say what is wanted.
 //
 // It returns a status: 0 done, 1 an entry requires grad, 2 only the framework does this right, 3 containers to be
-// normalised first. Only for 0 the result was touched.
+// normalised first, 5 done but for telling autograd. Only for 0 and 5 the result was touched.
 func Flatten(features, outs, result, dim, flags int64) (status int64, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

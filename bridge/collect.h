@@ -59,7 +59,7 @@ int gf_is_plain(gf_job *job, PyObject *tensor);
 int gf_is_writable(gf_job *job, PyObject *out);
 void gf_remember_plain(PyObject *tensor);
 void gf_remember_writable(PyObject *out);
-int gf_is_watched(void);  // a dispatch mode or tracer is active that wants to see torch.cat
+int gf_is_watched(void);  // a dispatch mode, tracer or transform of torch.func is active that wants to see torch.cat
 
 // Where the TensorImpl pointer of a torch.Tensor stands, which is what torch's C functions take as a tensor.
 void *gf_tensor_handle(PyObject *tensor);

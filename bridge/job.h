@@ -10,18 +10,22 @@
 // How a call ended. Anything but GF_ERROR is no failure: it tells Python which way to take.
 enum {
   GF_DONE = 0,       // outputs are in the result list
-  GF_GRAD = 1,       // some entry requires grad and grad mode is on: Python wraps the call in an autograd function
+  GF_GRAD = 1,       // some entry requires grad and grad mode is on: Python calls again outside of it, and records
   GF_FALLBACK = 2,   // something only the framework itself does right (subclasses, dispatch modes, odd dtypes)
   GF_NORMALISE = 3,  // the containers are not dict/OrderedDict of list/tuple: Python reads them and calls again
   GF_ERROR = 4,      // job->error says what, or a Python exception is pending
   GF_UNPROVED = 5,   // nobody has said how torch converts on a device of the job: Python finds out and calls again
+  GF_RECORD = 6,     // done, and autograd has to be told: the result's _columns has the entries of each batch, a tuple of tuples
 };
 
 enum { GF_KIND_NONE = 0, GF_KIND_TORCH, GF_KIND_NUMPY, GF_KIND_CUPY, GF_KIND_EXCHANGE, GF_KIND_DLPACK };  // whose arrays these are
 
-enum { GF_FLAG_ONE_KEY = 1, GF_FLAG_PACKED = 2, GF_FLAG_NO_GRAD = 4, GF_FLAG_LAYOUT = 8 };  // what the caller asks for
+// What the caller asks for. RECORD: the caller records outputs for autograd, so that entries may require grad; for a
+// result with attributes, without outputs of the caller.
+enum { GF_FLAG_ONE_KEY = 1, GF_FLAG_PACKED = 2, GF_FLAG_NO_GRAD = 4, GF_FLAG_LAYOUT = 8, GF_FLAG_RECORD = 16 };
 
-enum { GF_AUTOGRAD_UNKNOWN = 0, GF_AUTOGRAD_OFF, GF_AUTOGRAD_ON, GF_AUTOGRAD_DUALS };
+// RECORDING: on, and some entry requires grad.
+enum { GF_AUTOGRAD_UNKNOWN = 0, GF_AUTOGRAD_OFF, GF_AUTOGRAD_ON, GF_AUTOGRAD_DUALS, GF_AUTOGRAD_RECORDING };
 
 enum { GF_MAX_NDIM = 64, GF_TEXT = 512 };
 

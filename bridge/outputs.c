@@ -6,14 +6,15 @@
 #include "collect.h"
 
 // Strings interned once.
-static PyObject *name_dtype, *name_device, *name_layout, *names_dtype_device;
+static PyObject *name_dtype, *name_device, *name_layout, *name_columns, *names_dtype_device;
 
 static int intern_names(void) {
   if (names_dtype_device != NULL) return 0;
   name_dtype = PyUnicode_InternFromString("dtype");
   name_device = PyUnicode_InternFromString("device");
   name_layout = PyUnicode_InternFromString("_layout");
-  if (name_dtype && name_device && name_layout) names_dtype_device = PyTuple_Pack(2, name_dtype, name_device);
+  name_columns = PyUnicode_InternFromString("_columns");
+  if (name_dtype && name_device && name_layout && name_columns) names_dtype_device = PyTuple_Pack(2, name_dtype, name_device);
   return names_dtype_device == NULL ? -1 : 0;
 }
 
@@ -292,8 +293,26 @@ static int set_layout(gf_job *job, int32_t row_dims, const int64_t *row_shape) {
   return rc;
 }
 
-int gf_publish(gf_job *job, int32_t row_dims, const int64_t *row_shape) {
-  if (intern_names() != 0 || set_layout(job, row_dims, row_shape) != 0) return gf_raise(job);
+static PyObject *column(const gf_job *job, int64_t batch) {
+  PyObject *entries = PyTuple_New(job->keys);
+  for (int64_t k = 0; entries != NULL && k < job->keys; k++)
+    PyTuple_SET_ITEM(entries, k, Py_NewRef((PyObject *)job->objects[k * job->batches + batch]));
+  return entries;
+}
+
+static int set_columns(gf_job *job) {
+  PyObject *columns = PyTuple_New(job->batches);
+  for (int64_t b = 0; columns != NULL && b < job->batches; b++) {
+    PyObject *entries = column(job, b);
+    if (entries == NULL) Py_CLEAR(columns);
+    else PyTuple_SET_ITEM(columns, b, entries);
+  }
+  int rc = columns == NULL ? -1 : PyObject_SetAttr(job->result, name_columns, columns);
+  Py_XDECREF(columns);
+  return rc;
+}
+
+static int append_outputs(gf_job *job) {
   if (job->flags & GF_FLAG_PACKED && gf_append_parts(job)) return GF_DONE;
   for (int64_t b = 0; b < job->outs_len; b++) {
     PyObject *out = finished(job, b);
@@ -302,4 +321,12 @@ int gf_publish(gf_job *job, int32_t row_dims, const int64_t *row_shape) {
     if (rc != 0) return gf_raise(job);
   }
   return GF_DONE;
+}
+
+int gf_publish(gf_job *job, int32_t row_dims, const int64_t *row_shape) {
+  int recording = job->autograd == GF_AUTOGRAD_RECORDING;
+  if (intern_names() != 0 || set_layout(job, row_dims, row_shape) != 0) return gf_raise(job);
+  if (recording && set_columns(job) != 0) return gf_raise(job);
+  if (append_outputs(job) != GF_DONE) return GF_ERROR;
+  return recording ? GF_RECORD : GF_DONE;
 }

@@ -26,7 +26,7 @@ enum {
   GF_OWN_LEAF = 8,       // a leaf that requires grad
   GF_OWN_TWICE = 9,      // the same tensor is an entry twice
   GF_OWN_NOT_PLAIN = 10, // a subclass, a parameter, conjugated, fake, sparse, ...
-  GF_OWN_MODE = 11,      // a dispatch mode or tracer watches: nothing is adopted
+  GF_OWN_MODE = 11,      // a dispatch mode, tracer or transform of torch.func watches: nothing is adopted
   GF_OWN_NOT_TORCH = 12, // an array of another library, which does not tell who uses its memory
   GF_OWN_UNKNOWN = 13,   // could not be found out
 };

@@ -80,7 +80,10 @@ static int is_among(const key_sets *sets, gf_job *job, PyObject *tensor) {
   if (!knows(sets, impl[torch_words.keys_at])) return 0;
   if (impl[torch_words.state_at] == 0) return 1;
   int mode = autograd_mode(job);
-  return mode == GF_AUTOGRAD_OFF || (mode == GF_AUTOGRAD_ON && !requires_grad(tensor));
+  if (mode != GF_AUTOGRAD_ON) return mode == GF_AUTOGRAD_OFF || mode == GF_AUTOGRAD_RECORDING;
+  if (!requires_grad(tensor)) return 1;
+  if (job->flags & GF_FLAG_RECORD) job->autograd = GF_AUTOGRAD_RECORDING;
+  return job->autograd == GF_AUTOGRAD_RECORDING;
 }
 
 int gf_is_plain(gf_job *job, PyObject *tensor) { return is_among(&torch_words.plain, job, tensor); }

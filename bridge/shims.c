@@ -20,12 +20,13 @@ static struct {
   int (*device_index)(handle, int32_t *);
   int (*empty)(int64_t, const int64_t *, const int64_t *, int32_t, int32_t, int32_t, handle *);
   int (*free)(handle);
-  int (*storage_offset)(handle, int64_t *);
-  int (*reinterpret)(handle, int64_t, const int64_t *, const int64_t *, int64_t, handle *);  // another tensor over the storage
+  // another tensor over the storage; what is last counts from where the first one begins
+  int (*reinterpret)(handle, int64_t, const int64_t *, const int64_t *, int64_t, handle *);
   int (*to_object)(handle, void *, void **);  // since torch 2.15
   PyObject *(*wrap)(const void *);            // THPVariable_Wrap(const at::TensorBase &), before
   int64_t (*modes)(void);                     // c10::impl::TorchDispatchModeTLS::stack_len()
   void *const *(*tracing)(void);              // torch::jit::tracer::getTracingState(): a shared_ptr, empty if none
+  void *const *(*transforms)(void);           // at::functorch::getDynamicLayerStack(): a vector, by its begin and end
 } torch;
 
 static const struct {
@@ -36,8 +37,7 @@ static const struct {
     {"aoti_torch_get_strides", &torch.strides},           {"aoti_torch_get_dim", &torch.ndim},
     {"aoti_torch_get_dtype", &torch.dtype},               {"aoti_torch_get_device_type", &torch.device_type},
     {"aoti_torch_get_device_index", &torch.device_index}, {"aoti_torch_empty_strided", &torch.empty},
-    {"aoti_torch_delete_tensor_object", &torch.free},     {"aoti_torch_get_storage_offset", &torch.storage_offset},
-    {"aoti_torch__reinterpret_tensor", &torch.reinterpret},
+    {"aoti_torch_delete_tensor_object", &torch.free},     {"aoti_torch__reinterpret_tensor", &torch.reinterpret},
 };
 static int can_read, can_make, can_cut;
 
@@ -58,13 +58,17 @@ static int find_all(void) {
   torch.wrap = (PyObject * (*)(const void *)) gf_symbol("libtorch_python.so", "_Z16THPVariable_WrapRKN2at10TensorBaseE");
   torch.modes = (int64_t (*)(void))gf_symbol("libc10.so", "_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv");
   torch.tracing = (void *const *(*)(void))gf_symbol("libtorch_cpu.so", "_ZN5torch3jit6tracer15getTracingStateEv");
+  torch.transforms =
+      (void *const *(*)(void))gf_symbol("libtorch_cpu.so", "_ZN2at8functorch20getDynamicLayerStackEv");
   return 1;
 }
 
-// Are dispatch modes or a tracer active? -1: these functions are not to be had, ask Python.
+// Are dispatch modes, a tracer or transforms of torch.func active? -1: these functions are not to be had, ask Python.
 int gf_quick_watched(void) {
-  if (torch.modes == NULL || torch.tracing == NULL) return -1;
-  return torch.modes() > 0 || *torch.tracing() != NULL;
+  if (torch.modes == NULL || torch.tracing == NULL || torch.transforms == NULL) return -1;
+  if (torch.modes() > 0 || *torch.tracing() != NULL) return 1;
+  void *const *layers = torch.transforms();
+  return layers[0] != layers[1];
 }
 
 static int read_handle(handle h, gf_quick *q) {
@@ -127,12 +131,11 @@ PyObject *gf_quick_make(const gf_quick *like, int64_t ndim, const int64_t *shape
 
 PyObject *gf_quick_cut(PyObject *whole, const gf_quick *q, int64_t dim, int64_t start, int64_t rows) {
   if (!can_cut || q->ndim > GF_MAX_NDIM) return NULL;
-  int64_t sizes[GF_MAX_NDIM], offset;
+  int64_t sizes[GF_MAX_NDIM];
   memcpy(sizes, q->sizes, (size_t)q->ndim * sizeof *sizes);
   sizes[dim] = rows;
   handle from = gf_tensor_handle(whole), made;
-  if (torch.storage_offset(from, &offset) != 0) return NULL;
-  if (torch.reinterpret(from, q->ndim, sizes, q->strides, offset + start * q->strides[dim], &made) != 0) return NULL;
+  if (torch.reinterpret(from, q->ndim, sizes, q->strides, start * q->strides[dim], &made) != 0) return NULL;
   return wrapped(made);
 }
 
@@ -160,20 +163,29 @@ static int makes_its_like(PyObject *tensor, const gf_dl_exchange *api) {
   return right;
 }
 
-static int cuts_its_like(PyObject *tensor, const gf_dl_exchange *api) {
-  gf_quick like, q;
+// Rows from start on of a tensor of rows of two elements; NULL unless they lie where they should. Steals whole.
+static PyObject *cut_right(PyObject *whole, const gf_dl_exchange *api, int64_t start, int64_t rows) {
+  gf_quick q;
   gf_dl_tensor t;
+  int read = whole != NULL && read_handle(gf_tensor_handle(whole), &q) == 0;
+  PyObject *part = read ? gf_quick_cut(whole, &q, 0, start, rows) : NULL;
+  int right = part != NULL && Py_TYPE(part) == Py_TYPE(whole) && api->borrow_from_object(part, &t) == 0 && t.ndim == 2 &&
+              t.shape[0] == rows && t.shape[1] == 2 && t.strides[0] == 2 && t.strides[1] == 1 &&
+              (char *)t.data + t.byte_offset == (char *)q.data + 2 * start * (t.dtype.bits / 8);
+  if (!right) Py_CLEAR(part);
+  Py_XDECREF(whole);
+  return part;
+}
+
+// Of a whole at the start of its storage, and of one that is not.
+static int cuts_its_like(PyObject *tensor, const gf_dl_exchange *api) {
+  gf_quick like;
   int64_t shape[] = {5, 2};
   if (read_handle(gf_tensor_handle(tensor), &like) != 0) return 0;
-  PyObject *whole = gf_quick_make(&like, 2, shape), *part = NULL;
-  can_cut = whole != NULL && read_handle(gf_tensor_handle(whole), &q) == 0;
-  if (can_cut) part = gf_quick_cut(whole, &q, 0, 2, 3);
-  int right = part != NULL && Py_TYPE(part) == Py_TYPE(tensor) && api->borrow_from_object(part, &t) == 0 && t.ndim == 2 &&
-              t.shape[0] == 3 && t.shape[1] == 2 && t.strides[0] == 2 && t.strides[1] == 1 &&
-              (char *)t.data + t.byte_offset == (char *)q.data + 4 * (t.dtype.bits / 8);
+  can_cut = 1;
+  PyObject *part = cut_right(cut_right(gf_quick_make(&like, 2, shape), api, 2, 3), api, 1, 2);
   Py_XDECREF(part);
-  Py_XDECREF(whole);
-  return right;
+  return part != NULL;
 }
 
 // tensors is a list of plain ones of several shapes and dtypes, all of exact type torch.Tensor.

@@ -44,7 +44,9 @@ _DEVICES = {"cpu": 1, "cuda": 2}
 
 def is_plain(tensor: Tensor) -> bool:
     """Report whether its memory is all there is to `tensor`."""
-    return _torch.refusal(tensor) is None and not tensor.is_conj() and not tensor.is_neg()
+    if _torch.refusal(tensor) is not None or _torch.needs_cat(tensor):
+        return False
+    return not tensor.is_conj() and not tensor.is_neg()
 
 
 class _Base(NamedTuple):

@@ -41,12 +41,13 @@ class Flat(list[A]):
     (torch.Size([3, 4]), (1,))
     """
 
-    __slots__ = ("_buffer", "_cast", "_layout", "_made", "_plan")
+    __slots__ = ("_buffer", "_cast", "_columns", "_layout", "_made", "_plan")
 
     _layout: Layout | tuple[Any, ...]  # a tuple: what the native engine says, see from_native
     _buffer: A | None
     _plan: Plan
     _cast: int  # bytes of temporaries that converting took; unset for none
+    _columns: tuple[tuple[A, ...], ...]  # entries by batch, until outputs have been recorded
     _made: str  # "given" where the outputs were the caller's, "arena"; unset for new ones
 
     @property

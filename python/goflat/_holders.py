@@ -33,7 +33,7 @@ _WORDS = (
     "it is a leaf that requires grad",
     "the same tensor is an entry twice",
     "there is more to it than its memory",
-    "a dispatch mode or tracer is active",
+    "a dispatch mode, tracer or transform of torch.func is active",
     "only torch tells who uses the memory of a tensor",
     "who uses its memory could not be found out",
 )

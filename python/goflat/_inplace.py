@@ -8,6 +8,7 @@ import torch
 
 from . import _native, _ownership, _records, _refusals, _tracing
 from ._consume import Copy, Job, unfinished
+from ._edges import Edges
 from ._errors import make
 from ._flat import make as make_flat
 from ._part import Part, forget
@@ -30,11 +31,11 @@ def job_of(containers: Containers) -> Job | str:
         return f"goflat runs in pure Python: {_native.reason}"
     records = None if _tracing.by_anyone() else _records.survey(containers.table.grid, 1)
     if records is None:
-        return "a tracer or dispatch mode watches; call outside of it"
+        return "a tracer, dispatch mode or torch.func watches; call outside of it"
     facts = records.facts()
     if any(reason in _refusals.REFUSED for reason, _ in facts):
         _refusals.refuse(records, containers)
-    if not all(_refusals.is_plannable(*fact) for fact in facts):
+    if any(reason in _refusals.BEYOND for reason, _ in facts):
         return _refusals.unplannable(records, containers)
     described = _native.layout(containers.plain(), containers.one_key)
     if described is None:
@@ -108,15 +109,16 @@ class InPlace(Job):
             self._look_again()
         outputs: list[Any] = [None] * self.layout.batches
         try:
+            edges = Edges(self.containers.table.grid, self.layout, self.records)
             for part in self._parts:
-                part.adopt(outputs)
+                part.adopt(outputs, edges)
         except BaseException as error:
             raise unfinished(error, [], self.layout) from None
         for part in self._parts:
             part.rooms.retire()
         for position, part in enumerate(self._parts):
             try:
-                part.run(outputs)
+                part.run(outputs, edges)
             except BaseException as error:
                 for later in self._parts[position + 1 :]:
                     forget(outputs, later.batches)

@@ -63,7 +63,7 @@ def arrays_of(table: Features) -> Arrays:
     if kind == "torch":
         from . import _torch
 
-        return _torch.arrays_of(known)
+        return _torch.arrays_of(table.grid)
     if kind == "cupy":
         from . import _cupy
 

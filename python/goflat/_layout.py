@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from operator import index
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._errors import make, type_name
 from ._features import Features, read
@@ -174,6 +174,33 @@ def from_native(
         devices = ("cpu" if devices is None else devices,) * batches
     by_key = _by_key(keys, tuple(rows), batches)
     return Layout(keys, batches, by_key, row_shape, dtype, devices, dim)
+
+
+class Counts(NamedTuple):
+    """The rows of each entry of a job.
+
+    Attributes
+    ----------
+    rows : list of int
+        Key-major; 0 for entries of shape (0,), which `torch.cat` skips.
+    dim : int
+        The dimension along which they are counted.
+    any_empty : bool
+        False if no entry has 0 rows.
+    """
+
+    rows: list[int]
+    dim: int
+    any_empty: bool
+
+
+def counts(layout: Layout | tuple[Any, ...]) -> Counts:
+    """Return the rows of each entry; `layout` may be what the native engine says."""
+    if isinstance(layout, tuple):
+        zeros = bytes(8) in layout[1]  # 8 bytes of two numbers, too
+        return Counts(memoryview(layout[1]).cast("q").tolist(), layout[2], zeros)
+    rows = [count for line in layout.rows.values() for count in line]
+    return Counts(rows, layout.dim, 0 in rows)
 
 
 def offsets(layout: Layout, batch: int) -> list[int]:

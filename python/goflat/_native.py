@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from . import _fallback
 from ._errors import from_native, of_memory
 from ._features import Features, read
-from ._flat import Flat, make
-from ._kinds import arrays_of, kind_of, refuse
-from ._layout import describe, meant, offsets, shape_of
+from ._flat import Flat
+from ._kinds import arrays_of, kind_of
+from ._layout import counts, offsets, shape_of
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -35,8 +35,8 @@ else:
     reason = ""  # why calls do not enter the extension; empty where they do
 
 # Statuses and flags of bridge/job.h.
-_DONE, _GRAD, _FALLBACK, _NORMALISE, _ERROR, _UNPROVED = range(6)
-_ONE_KEY, _PACKED, _NO_GRAD, _LAYOUT = 1, 2, 4, 8
+_DONE, _GRAD, _FALLBACK, _NORMALISE, _ERROR, _UNPROVED, _RECORD = range(7)
+_ONE_KEY, _PACKED, _NO_GRAD, _LAYOUT, _RECORDED = 1, 2, 4, 8, 16
 
 _EXCHANGE_API = ("__dlpack_c_exchange_api__", "__c_dlpack_exchange_api__")  # DLPack 1.3 and 1.2
 
@@ -50,14 +50,17 @@ def flatten(features: Any, outs: Any, dim: Any, packed: bool) -> Flat[Any]:
     """Join the entries of each batch; takes and returns what `_fallback.flatten` does."""
     if outs is None and type(dim) is int and _core is not None:
         flat: Flat[Any] = Flat()
-        flags = _PACKED if packed else 0
+        flags = _PACKED | _RECORDED if packed else _RECORDED
         try:
-            if _core.bridge_Flatten(id(features), 0, id(flat), dim, flags) == _DONE and flat:
-                return _cut(flat) if packed else flat
+            status = _core.bridge_Flatten(id(features), 0, id(flat), dim, flags)
         except RuntimeError as error:
             raise _error(str(error), features, 0) from None
         except OverflowError:  # dim
-            pass
+            status = _FALLBACK
+        if status == _DONE and flat:
+            return _cut(flat) if packed else flat
+        if status == _RECORD:
+            return _recorded(flat, packed)
     return _flatten(features, outs, dim, packed)
 
 
@@ -67,8 +70,12 @@ def cat(tensors: Any, dim: Any, dtype: Any = None) -> Any:
     if _core is None or not _is_int64(dim) or (dtype is not None and like is None):
         return None
     result: list[Any] = []
-    done = _run(tensors, None, result, dim, _ONE_KEY, like) == _DONE
-    return result[0] if done and result else None
+    status = _run(tensors, None, result, dim, _ONE_KEY, like)
+    if status == _GRAD:
+        flat: Flat[Any] = Flat()
+        if _run(tensors, None, flat, dim, _ONE_KEY | _RECORDED, like) == _RECORD:
+            return _recorded(flat, False)[0]
+    return result[0] if status == _DONE and result else None
 
 
 def cast(features: Any, outs: Any, dim: Any, dtype: Any, packed: bool) -> Flat[Any] | None:
@@ -249,29 +256,32 @@ def _cuts(starts: Any, rows: list[int], layout: Any) -> Any:
     return ((start, shape_of(layout, n)) for start, n in zip(starts, rows, strict=False))
 
 
-class _Decline(Exception):
-    """The native engine cannot do this job after all."""
+def _differentiable(table: Features, dim: int, packed: bool, like: Any) -> Flat[Any] | None:
+    """Join outside of autograd and record the outputs; None where the fall-back has to do it."""
+    import torch
 
-
-def _differentiable(table: Features, dim: int, packed: bool, like: Any = None) -> Flat[Any] | None:
-    """Run the job outside autograd and record it as one operation."""
-    from ._torch import differentiable
-
-    refuse(arrays_of(table), table.grid, table.place)
-    layout = describe(table if like is None else meant(table, like.dtype), dim)
-
-    def join() -> list[Any]:
+    with torch.no_grad():
         flat = _attempt(table, None, dim, packed, _NO_GRAD, like)
-        if flat is None:
-            raise _Decline
-        return [*flat, flat.buffer] if packed else list(flat)
+    if flat is not None:
+        flat._columns = tuple(tuple(table.column(b)) for b in range(table.batches))
+        _tell_autograd(flat)
+    return flat
 
-    try:
-        results = differentiable(join, table, layout, packed)
-    except _Decline:
-        return None
-    buffer = results.pop() if packed else None
-    return make(results, layout, buffer)
+
+def _recorded(flat: Flat[Any], packed: bool) -> Flat[Any]:
+    """Complete a result that autograd has not been told of."""
+    if packed:
+        _cut(flat)
+    _tell_autograd(flat)
+    return flat
+
+
+def _tell_autograd(flat: Flat[Any]) -> None:
+    from ._autograd import record
+
+    columns = flat._columns
+    del flat._columns
+    record(flat, columns, counts(flat._layout))
 
 
 def _error(text: str, features: Any, flags: int) -> BaseException:

@@ -92,12 +92,13 @@ class OutCheck:
         if reason:
             raise self._error("OWNER", b, reason, "an out that can be written to")
         if self._arrays.differentiable(out):
-            raise self._error("OWNER", b, "an out that requires grad", "no_grad(), or no grad")
+            got = "an out that requires grad or has a tangent"
+            raise self._error("OWNER", b, got, "no_grad(), or no grad")
 
     def _check_autograd(self) -> None:
         for e, entry in enumerate(self._table.grid):
             if self._arrays.differentiable(entry):
-                got = "an entry that requires grad, and out="
+                got = "an entry that requires grad or has a tangent, and out="
                 raise make("OWNER", *self._table.place(e), got, "no_grad(), or no out=")
 
     def _check_overlap(self, outs: list[Any]) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from ._edges import Edges
     from ._inplace import InPlace
     from ._records import Records
 
@@ -143,7 +144,7 @@ class Part:
 
     # ---- carrying it out ----
 
-    def adopt(self, outputs: list[Any]) -> None:
+    def adopt(self, outputs: list[Any], edges: Edges) -> None:
         """Make the outputs that lie in place; nothing is written yet."""
         layout, grid = self._job.layout, self._job.containers.table.grid
         row = row_bytes(layout)
@@ -156,9 +157,10 @@ class Part:
             self._alone.made(out["under"])
             under = [grid[self._entries[e]] for e in out["under"]]
             claim = self.rooms.claim(begin, end)
-            outputs[self.batches[position]] = _adopt(shape, like, under, (begin, end), claim)
+            b = self.batches[position]
+            outputs[b] = edges.record(_adopt(shape, like, under, (begin, end), claim), b)
 
-    def run(self, outputs: list[Any]) -> None:
+    def run(self, outputs: list[Any], edges: Edges) -> None:
         """Do all steps. On an error the entries that are used up are gone from their containers."""
         stream = self._stream()
         scratch: Tensor | None = None
@@ -172,8 +174,9 @@ class Part:
                     self._job.containers.drop([self._entries[e] for e in step["entries"]])
                     self._alone.dropped()
                 elif kind == "alloc":
-                    b = self.batches[step["batch"]]
-                    outputs[b] = self._allocate(shapes[step["batch"]], step["batch"])
+                    position = step["batch"]
+                    b = self.batches[position]
+                    outputs[b] = edges.record(self._allocate(shapes[position], position), b)
                 elif kind == "scratch":
                     scratch = self._allocate((self.report["scratch"],), _SCRATCH_BASE)
                 else:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
-
 from . import _ownership
 from ._errors import make
 
@@ -17,13 +15,12 @@ if TYPE_CHECKING:
     from ._records import Records
 
 REFUSED = {_ownership.LEAF, _ownership.TWICE}
-_BEYOND = {  # reasons why the extension leaves a job to `flatten`, and what helps
+BEYOND = {  # reasons why the extension leaves a job to `flatten`, and what helps
     _ownership.NOT_PLAIN: "is more than a plain tensor; plain ones may be written over",
-    _ownership.MODE: "is watched by a dispatch mode or tracer; call outside of it",
+    _ownership.MODE: "is watched by a dispatch mode, torch.func or a tracer; call outside of it",
     _ownership.NOT_TORCH: "is no tensor; tensors may be written over",
     _ownership.UNKNOWN: "is used by nobody knows whom: this torch does not tell",
 }
-_GRAD = "requires grad; under torch.no_grad(), or detached where it is made, it may be written over"
 WHY = {
     _ownership.STRIDED: "its elements do not lie in row-major order",
     _ownership.FOREIGN: "its memory is not torch's own",
@@ -67,17 +64,10 @@ def _twice(containers: Containers, first: int, e: int) -> Error:
     return make("OWNER", *containers.table.place(e), got, "each tensor once")
 
 
-def is_plannable(reason: int, flags: int) -> bool:
-    """Report whether the extension can move the bytes of an entry without autograd or torch."""
-    if flags & _ownership.IS_GRAD and torch.is_grad_enabled():
-        return False
-    return reason not in _BEYOND
-
-
 def unplannable(records: Records, containers: Containers) -> str:
     """Name the first entry that the extension cannot plan, and say why and what helps."""
     for e in range(len(records)):
-        reason, flags = records.reason(e), records.flags(e)
-        if not is_plannable(reason, flags):
-            return f"{containers.name(e)} {_BEYOND.get(reason, _GRAD)}"
+        reason = records.reason(e)
+        if reason in BEYOND:
+            return f"{containers.name(e)} {BEYOND[reason]}"
     raise AssertionError("every entry can be planned")

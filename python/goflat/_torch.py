@@ -16,11 +16,11 @@ from torch.autograd import forward_ad
 from . import _tracing
 from ._features import read
 from ._flat import make
-from ._layout import describe, offsets
+from ._layout import describe
 from ._overlap import View
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from torch import Tensor
 
@@ -44,47 +44,65 @@ _REFUSALS: tuple[tuple[Callable[[Any], bool], str, str], ...] = (
         "DEVICE",
         "a functional tensor",
     ),
-    (torch._is_functional_tensor, "DEVICE", "a functional tensor"),
-    (torch._C._functorch.is_functorch_wrapped_tensor, "DTYPE", "a tensor inside torch.func"),
+    (lambda t: _is_functional(t), "DEVICE", "a functional tensor"),
     (lambda t: t.is_nested, "DTYPE", "a nested tensor"),
     (lambda t: t.is_mkldnn, "DTYPE", "an mkldnn tensor"),
     (lambda t: t.layout is not torch.strided, "DTYPE", "a sparse tensor"),
     (lambda t: t.is_quantized, "DTYPE", "a quantized tensor"),
     (lambda t: t.is_meta, "DEVICE", "a meta tensor"),
     (lambda t: t._is_zerotensor(), "DEVICE", "a ZeroTensor"),
-    (
-        lambda t: forward_ad.unpack_dual(t).tangent is not None,  # type: ignore[no-untyped-call]
-        "DTYPE",
-        "a forward-mode dual, whose tangent would be lost",
-    ),
 )
 
 _plain_keys: set[int] = set()  # dispatch key sets of tensors that passed every test above
 
 
 def refusal(tensor: Tensor) -> Refusal | None:
-    """Say why the data of `tensor` cannot be copied as it is.
+    """Say why the data of `tensor` cannot be joined.
 
-    All that is refused, but for forward-mode duals, shows in the dispatch key set; a set that has
-    passed once is remembered, so a plain tensor costs one look-up.
+    All that is refused shows in the dispatch key set; a set that has passed once is remembered, so
+    a plain tensor costs one look-up.
 
     Returns
     -------
     (code, got, want) or None
         ``"DEVICE"`` where there is no memory to read, ``"DTYPE"`` where there is more to the tensor
         than its memory. None for plain data, which views with the conjugate or negative bit
-        are too: see `resolve`.
+        are too: see `resolve`; and for what `needs_cat` tells.
     """
     plain = type(tensor) in _PLAIN
     keys = torch._C._dispatch_keys(tensor).raw_repr() if plain else 0
-    if keys in _plain_keys and forward_ad._current_level < 0:
+    if keys in _plain_keys:
         return None
     for test, code, got in _REFUSALS:
         if test(tensor):
             return code, got, _WANT[code]
-    if plain:
+    if plain and not _transforming() and not _is_wrapped(tensor):
         _plain_keys.add(keys)
     return None
+
+
+_is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+_transforming = torch._C._are_functorch_transforms_active
+
+
+def _is_functional(tensor: Tensor) -> bool:
+    """Report whether `tensor` is of functionalization, but for that of torch.func."""
+    return torch._is_functional_tensor(tensor) and not _transforming()
+
+
+def needs_cat(tensor: Tensor) -> bool:
+    """Report whether nothing but `torch.cat` joins `tensor` right, whatever its memory.
+
+    Tensors inside torch.func, and duals of forward mode, whose tangents have to be joined too.
+    """
+    return _is_wrapped(tensor) or is_dual(tensor)
+
+
+def is_dual(tensor: Tensor) -> bool:
+    """Report whether forward mode follows `tensor`."""
+    if forward_ad._current_level < 0:
+        return False
+    return forward_ad.unpack_dual(tensor).tangent is not None  # type: ignore[no-untyped-call]
 
 
 def resolve(tensor: Tensor) -> Tensor:
@@ -95,10 +113,12 @@ def resolve(tensor: Tensor) -> Tensor:
     return tensor.detach().resolve_conj().resolve_neg()
 
 
-def arrays_of(classes: Iterable[type]) -> Arrays:
-    """Return how to join tensors of `classes`."""
-    if torch._C._are_functorch_transforms_active() or not set(classes) <= set(_PLAIN):
-        return Subclasses()
+def arrays_of(entries: list[Any]) -> Arrays:
+    """Return how to join `entries`, tensors of any class."""
+    if not set(map(type, entries)) <= set(_PLAIN):
+        return ByCat()
+    if _transforming() or any(map(needs_cat, entries)):
+        return ByCat()
     return Plain()
 
 
@@ -122,8 +142,8 @@ class Plain:
         return None
 
     def differentiable(self, array: Tensor) -> bool:
-        """Report whether autograd watches what is done with `array`."""
-        return array.requires_grad and torch.is_grad_enabled()
+        """Report whether autograd, backward or forward, watches what is done with `array`."""
+        return (array.requires_grad and torch.is_grad_enabled()) or is_dual(array)
 
     def view(self, array: Tensor) -> View:
         """Return the memory that `array` covers."""
@@ -170,13 +190,21 @@ class Plain:
         self, run: Callable[[], list[Any]], table: Features, layout: Layout, packed: bool
     ) -> list[Any]:
         """Call `run`, recorded for autograd if an entry requires it."""
-        if any(map(self.differentiable, table.grid)):
-            return differentiable(run, table, layout, packed)
-        return run()
+        if not any(map(self.differentiable, table.grid)):
+            return run()
+        from ._autograd import differentiable
+
+        return differentiable(run, table, layout, packed)
 
 
-class Subclasses(Plain):
-    """Joins tensor subclasses, whose `torch.cat` may do anything, by nothing but `torch.cat`."""
+class ByCat(Plain):
+    """Joins by nothing but `torch.cat`: subclasses, where it may do anything; torch.func; duals."""
+
+    def guarded(self, out: Tensor) -> str | None:
+        """Refuse what `torch.cat` would not write to."""
+        if _transforming() or _is_wrapped(out):
+            return "an out inside torch.func"
+        return super().guarded(out)
 
     def concat(self, entries: list[Any], dim: int, out: Any, shape: tuple[int, ...]) -> Tensor:
         """Join with `torch.cat`, whose result and memory format it is."""
@@ -213,87 +241,6 @@ def _write(entries: list[Tensor], dim: int, out: Tensor) -> None:
         if entry.dim() == out.dim() and entry.shape != (0,):
             out.narrow(dim, start, entry.shape[dim]).copy_(entry)
             start += entry.shape[dim]
-
-
-def differentiable(
-    run: Callable[[], list[Any]], table: Features, layout: Layout, packed: bool
-) -> list[Any]:
-    """Call `run` outside autograd and record its results as what they are: joined rows.
-
-    Parameters
-    ----------
-    run : callable
-        Returns one tensor per batch and, if `packed`, the buffer behind them; none of them known
-        to autograd yet.
-    table, layout : Features, Layout
-        The job. Only entries that require grad become inputs of the graph, and none is kept alive.
-    packed : bool
-        Whether the last result of `run` is the buffer of all batches.
-
-    Returns
-    -------
-    list of Tensor
-        The results of `run`. The backward pass hands out views of incoming gradients, 0 bytes;
-        only where an entry's gradient arrives through the buffer and through its batch are
-        the two added.
-    """
-    leaves = [e for e, entry in enumerate(table.grid) if entry.requires_grad]
-    slots = _slots(table, layout, leaves, packed)
-    return list(_Join.apply(run, layout.dim, slots, *(table.grid[e] for e in leaves)))
-
-
-_Slot = tuple[int, int, int | None]  # result, first row, rows; None for a skipped (0,) entry
-
-
-def _slots(table: Features, layout: Layout, leaves: list[int], packed: bool) -> list[list[_Slot]]:
-    """Say for each of `leaves` in which rows of which results it lies."""
-    starts = [offsets(layout, b) for b in range(layout.batches)]
-    before = list(accumulate((ends[-1] for ends in starts), initial=0))
-    slots: list[list[_Slot]] = []
-    for e in leaves:
-        key, batch = divmod(e, layout.batches)
-        start = starts[batch][key]
-        rows = None if table.grid[e].shape == (0,) else starts[batch][key + 1] - start
-        whole = [(layout.batches, before[batch] + start, rows)] if packed else []
-        slots.append([(batch, start, rows), *whole])
-    return slots
-
-
-class _Join(torch.autograd.Function):
-    """Rows in, joined rows out; the gradient of an entry is its rows of the outputs' gradients."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        run: Callable[[], list[Any]],
-        dim: int,
-        slots: list[list[_Slot]],
-        *leaves: Tensor,
-    ) -> tuple[Tensor, ...]:
-        results = tuple(run())
-        fed = {result for entry in slots for result, _, _ in entry}
-        ctx.mark_non_differentiable(*(t for i, t in enumerate(results) if i not in fed))
-        ctx.set_materialize_grads(False)
-        ctx.dim, ctx.slots = dim, slots
-        return results
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        needed = zip(ctx.slots, ctx.needs_input_grad[3:], strict=True)
-        entries = [_gradient(grads, slots, ctx.dim) if need else None for slots, need in needed]
-        return None, None, None, *entries
-
-
-def _gradient(grads: tuple[Tensor | None, ...], slots: list[_Slot], dim: int) -> Tensor | None:
-    maybe = [_rows_of(grads[i], dim, start, rows) for i, start, rows in slots]
-    parts = [part for part in maybe if part is not None]
-    return sum(parts[1:], parts[0]) if parts else None
-
-
-def _rows_of(grad: Tensor | None, dim: int, start: int, rows: int | None) -> Tensor | None:
-    if grad is None:
-        return None
-    return grad.new_zeros(0) if rows is None else grad.narrow(dim, start, rows)
 
 
 def _is_a(tensor: Tensor, module: str, name: str) -> bool:
@@ -339,11 +286,11 @@ def _cat(entries: list[Tensor], dim: int, out: Tensor | None) -> Tensor:
 
 def is_plain_class(tensor: Tensor) -> bool:
     """Report whether `tensor` is a tensor or parameter itself, outside of torch.func."""
-    return type(tensor) in _PLAIN and not torch._C._are_functorch_transforms_active()
+    return type(tensor) in _PLAIN and not _transforming() and not needs_cat(tensor)
 
 
 # What reports modes that want to see `torch.cat`, and would fake the tensors of `introduce`.
-WATCHERS = (torch._C._len_torch_dispatch_stack, torch._C._is_tracing)
+WATCHERS = (torch._C._len_torch_dispatch_stack, torch._C._is_tracing, _transforming)
 
 
 def introduce() -> tuple[dict[str, Any], list[Any], list[Tensor]]:
@@ -439,7 +386,7 @@ def refuse_out(out: Tensor) -> Refusal | bool | None:
     if guarded:
         return "OWNER", guarded, "an out that can be written to"
     if plain.differentiable(out):
-        return "OWNER", "an out that requires grad", "no_grad(), or no grad"
+        return "OWNER", "an out that requires grad or has a tangent", "no_grad(), or no grad"
     return True if type(out) is torch.Tensor and not out.is_inference() else None
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 import goflat
 from helpers.compare import assert_all_bits, assert_bits
@@ -118,14 +117,6 @@ def test_second_gradients() -> None:
     (grad,) = torch.autograd.grad((out**3).sum(), entry, create_graph=True)
     (second,) = torch.autograd.grad(grad.sum(), entry)
     assert_bits(second, torch.tensor([[6.0, 12.0]]))
-
-
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # which tangents import
-def test_tangents_are_refused() -> None:
-    with forward_ad.dual_level():
-        entry = forward_ad.make_dual(torch.ones(2), torch.full((2,), 3.0))
-        with pytest.raises(goflat.DTypeError, match="forward-mode dual"):
-            goflat.cat([entry, entry], dtype=torch.float64)
 
 
 def test_out_counts_as_written() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.autograd import forward_ad
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -120,26 +119,6 @@ def test_refused_by_name(case: Any) -> None:
         goflat.cat([odd, odd])
     with pytest.raises(error):
         goflat.flatten({"a": [odd]}, packed=True)
-
-
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
-def test_forward_mode_duals_are_refused() -> None:
-    plain = torch.zeros(2, 3)
-    with forward_ad.dual_level():
-        dual = forward_ad.make_dual(plain, torch.ones(2, 3))
-        with pytest.raises(goflat.DTypeError, match="key 'b', batch 0: got a forward-mode dual"):
-            goflat.flatten({"a": [plain], "b": [dual]})
-        assert_bits(goflat.cat([plain, plain]), torch.zeros(4, 3))
-
-
-@pytest.mark.parametrize("transform", [torch.vmap, torch.func.functionalize])
-def test_tensors_inside_torch_func_are_refused(transform: Any) -> None:
-    def function(t: torch.Tensor) -> torch.Tensor:
-        with pytest.raises(goflat.Error, match=r"torch\.func|functional tensor"):
-            goflat.cat([t, t])
-        return t
-
-    transform(function)(torch.zeros(2, 3))
 
 
 def test_tensors_of_outside_work_inside_torch_func() -> None:

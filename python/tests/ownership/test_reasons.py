@@ -219,7 +219,7 @@ def test_inside_torch_func(way: str) -> None:
         return t
 
     torch.func.vmap(ask)(new(3, 2))
-    assert seen == [NOT_PLAIN] * 2, way
+    assert seen == [MODE] * 2, way
 
 
 def test_modes(way: str) -> None:
