@@ -33,7 +33,7 @@ $(VENV)/.python:
 	$(PIP) install --upgrade 'pip>=25.1'
 	@touch $@
 
-$(VENV)/.build: $(VENV)/.python pyproject.toml tools/build_requires.py
+$(VENV)/.build: $(VENV)/.python pyproject.toml tools/build_requires.py tools/toolchain.py
 	$(PY) tools/build_requires.py | $(PIP) install --requirement /dev/stdin
 	@touch $@
 
@@ -122,8 +122,8 @@ demo: $(VENV)/.native $(VENV)/.test ## flatten a small job and print what it cos
 .PHONY: check wheels clean distclean
 check: lint test notebooks ## what CI runs
 
-wheels: $(VENV)/.wheels ## a checked and tested wheel for each Python 3.10 ... 3.13 found, in dist
-	$(PY) tools/wheels.py
+wheels: $(VENV)/.build $(VENV)/.wheels ## tested wheels and the source distribution, in dist; WHEELS=--quick tests less
+	$(PY) tools/wheels.py $(WHEELS)
 
 clean: ## remove what was built, keep the downloads in .venv
 	rm -rf build dist python/*.egg-info python/goflat/_core*.so $(VENV)/.native

@@ -30,6 +30,11 @@ LDFLAGS = "-s -w -buildid= -B none"
 # linker flags that Python was built with (pyenv: an -rpath into the home folder).
 LOCAL = re.compile(r'^gopy gen .*$|^#cgo LDFLAGS:.*$|(?<=^#cgo CFLAGS: )"-I[^"]*"', re.MULTILINE)
 EXPORTS = "{ global: PyInit__core; local: *; };\n"
+FALL_BACK = """
+Without the extension goflat does the same in pure Python, at the speed of torch.cat:
+    GOFLAT_PURE=1 pip install ...
+and where there is no network, with setuptools installed:
+    GOFLAT_PURE=1 pip install --no-build-isolation ..."""
 
 
 def settle(folder: Path) -> None:
@@ -62,9 +67,11 @@ class BuildCore(build_ext):
         shutil.rmtree(self.out, ignore_errors=True)
         self.out.mkdir(parents=True)
         try:
+            toolchain.check()
             self.env = toolchain.environment()
         except toolchain.ToolchainError as missing:
-            raise CompileError(str(missing)) from None
+            lacks = f"The extension of goflat cannot be built here:\n{missing}\n{FALL_BACK}"
+            raise CompileError(lacks) from None
         self.env["GOFLAGS"] = f"{os.environ.get('GOFLAGS', '')} {REPRODUCIBLE}".strip()
         self.fetch()
         self.generate()
@@ -85,7 +92,7 @@ class BuildCore(build_ext):
             self.run_tool("go", "list", "-deps", quiet, "./bridge", "tool")
         except CompileError as failed:
             hint = "A first build gets Go modules from the Go module proxy (GOPROXY)."
-            raise CompileError(f"{failed}. {hint}") from failed
+            raise CompileError(f"{failed}. {hint}\n{FALL_BACK}") from failed
         self.run_tool("go", "build", "./bridge", "github.com/go-python/gopy/gopyh")
 
     def generate(self) -> None:
@@ -124,5 +131,5 @@ class BuildPython(build_py):
         super().run()
 
 
-core = [Extension("goflat._core", [])] if toolchain.supported() else []
+core = [Extension("goflat._core", [])] if toolchain.wanted() else []
 setup(ext_modules=core, cmdclass={"build_ext": BuildCore, "build_py": BuildPython})

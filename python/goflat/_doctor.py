@@ -162,6 +162,8 @@ def extension() -> Facts:
         "file": spec and spec.origin,
         "engine": _engine(),
     }
+    if _native.pure:
+        return facts | {"text": f"none: {_native.reason}; same results, at the speed of torch.cat"}
     if not facts["loaded"]:
         why = _native.reason if spec else f"none is built for Python {platform.python_version()}"
         problem = f"the extension is not used: {why}; same results, at the speed of torch.cat"

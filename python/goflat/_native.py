@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from . import _fallback
+from . import _fallback, _pure
 from ._errors import from_native, of_memory
 from ._features import Features, read
 from ._flat import Flat
@@ -26,13 +26,14 @@ if TYPE_CHECKING:
 
 
 _core: ModuleType | None
+reason = ""  # why calls do not enter the extension; empty where they do
+pure = False  # whether that is as installed
 try:
     from . import _core
-except ImportError as error:  # another system than the wheel's, musl, or a pure-Python install
+except ImportError as error:  # another system than the wheel's, musl, or the pure-Python wheel
     _core = None
-    reason = str(error)
-else:
-    reason = ""  # why calls do not enter the extension; empty where they do
+    pure = _pure.wheel()
+    reason = _pure.WHY if pure else str(error)
 
 # Statuses and flags of bridge/job.h.
 _DONE, _GRAD, _FALLBACK, _NORMALISE, _ERROR, _UNPROVED, _RECORD = range(7)
@@ -438,7 +439,7 @@ if _core is not None:
     _first_hooks = {"resolve": _resolve, "refuse_out": _refuse_out, "wrap": _wrap}
     _core.bridge_Register(id(_first_hooks))
     os.register_at_fork(after_in_child=_forget)
-else:
+elif not pure:
     warnings.warn(
         f"goflat runs in pure Python, on torch.cat and numpy.concatenate: {reason}", stacklevel=2
     )
