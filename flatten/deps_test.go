@@ -56,7 +56,9 @@ var layers = []struct {
 	},
 	{
 		"examples use the public packages", isIn("examples"),
-		func(path string) bool { return isIn(module)(path) && !anyOf(module+"/flatten", module+"/gpu", module+"/dlpack")(path) },
+		func(path string) bool {
+			return isIn(module)(path) && !anyOf(module+"/flatten", module+"/gpu", module+"/dlpack")(path)
+		},
 		"they show what a user can write",
 	},
 }

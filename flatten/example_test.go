@@ -3,6 +3,7 @@ package flatten_test
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/goflat/goflat/flatten"
 )
@@ -344,4 +345,66 @@ func ExampleBounds() {
 	best, worst, err := flatten.Bounds(l)
 	fmt.Println(best.Growth, worst.Growth, err)
 	// Output: 0 112 <nil>
+}
+
+// float16 has half the bytes; a plan that converts counts elements.
+func ExampleApplyCast() {
+	l, err := flatten.NewLayout(nil, 1, []flatten.Entry{tensor(2), tensor(1)}, 0)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	plan := new(flatten.Plan)
+	if err := plan.BuildPlain(l.InElements()); err != nil {
+		fmt.Println(err)
+		return
+	}
+	src := [][]byte{{0, 0, 0x80, 0x3f, 0, 0, 0, 0x40}, {0, 0, 0, 0xc0}} // 1, 2 and -2
+	dst := [][]byte{make([]byte, 3*2)}
+	flatten.ApplyCast(dst, src, &flatten.Cast{Plan: plan, To: flatten.Float16, From: []flatten.Float{flatten.Float32, flatten.Float32}})
+	fmt.Printf("% x\n", dst[0])
+	// Output: 00 3c 00 40 00 c0
+}
+
+func ExampleConvert() {
+	third := uint64(math.Float32bits(1. / 3))
+	fmt.Printf("%#x %#x\n", third, flatten.Convert(flatten.BFloat16, flatten.Float32, third, flatten.Rules(0x7fff)))
+	// Output: 0x3eaaaaab 0x3eab
+}
+
+func ExampleFloatOf() {
+	f, ok := flatten.FloatOf(float32s)
+	fmt.Println(f, ok)
+	_, ok = flatten.FloatOf(flatten.DType{Code: flatten.CodeInt, Bits: 32, Lanes: 1})
+	fmt.Println(ok)
+	// Output:
+	// float32 true
+	// false
+}
+
+func ExampleFloat_DType() {
+	fmt.Println(flatten.BFloat16.DType() == flatten.DType{Code: flatten.CodeBfloat, Bits: 16, Lanes: 1})
+	// Output: true
+}
+
+func ExampleFloat_Bytes() {
+	fmt.Println(flatten.Float32.Bytes(), flatten.BFloat16.Bytes())
+	// Output: 4 2
+}
+
+func ExampleLayout_InElements() {
+	fmt.Println(layout().RowBytes(), layout().InElements().RowBytes())
+	// Output: 8 2
+}
+
+func ExampleEntry_InElements() {
+	e := tensor(3, 2)
+	e.Strides = []int64{16, 4}
+	fmt.Println(e.InElements().Strides, e.InElements().DType)
+	// Output: [4 1] uint8
+}
+
+func ExampleView_InElements() {
+	fmt.Println(flatten.View{Shape: []int64{3, 2}, Strides: []int64{16, 4}}.InElements(4).Strides)
+	// Output: [4 1]
 }
