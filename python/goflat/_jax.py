@@ -3,12 +3,15 @@
 On the CPU entries are read as the NumPy views that JAX gives of its memory, and joined into new
 memory that JAX then takes over without a copy. `jax.numpy.concatenate` would compile a program for
 every combination of shapes, which takes 20 ms each; for ragged jobs that is every call. Under a
-tracer, on a GPU, for arrays spread over devices and for keys of random numbers it is what joins.
+tracer, on a GPU, for arrays spread over devices and for keys of random numbers it is what joins:
+outside of tracers all batches in one program.
 """
 
 from __future__ import annotations
 
 from contextlib import nullcontext
+from functools import partial
+from itertools import accumulate, pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,12 +20,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from ._features import Features
+from ._layout import offsets
 from ._numpy import NumPy
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     from ._kinds import Place, Refusal
+    from ._layout import Layout
 
 _TRACED = "traced"  # device of entries inside jax.jit, jax.grad and the like: JAX places those
 _ALIGNMENT = 64  # bytes; what lies otherwise JAX would copy
@@ -76,8 +82,7 @@ class Jax(NumPy):
             into = _aligned(shape, arrays[0].dtype)
             _join([np.asarray(array) for array in arrays], into, dim)
             return _taken_over(into, arrays)
-        parts = [array for array in arrays if tuple(array.shape) != (0,)]
-        return jnp.concatenate(parts or arrays, dim)
+        return jnp.concatenate(_parts(arrays), dim)
 
     def piece(self, buffer: Any, dim: int, start: int, shape: tuple[int, ...]) -> Any:
         """Return a part of `buffer`: over its memory where JAX takes that, else a copy."""
@@ -87,6 +92,41 @@ class Jax(NumPy):
         if isinstance(buffer, jax.core.Tracer) or not _placed(buffer).readable:
             return buffer[cut]
         return _taken_over(np.asarray(buffer)[cut], [buffer])
+
+    def around(
+        self, run: Callable[[], list[Any]], table: Features, layout: Layout, packed: bool
+    ) -> list[Any]:
+        """Call `run`, or do the same in one program of JAX if all entries lie together."""
+        if not _lie_together(table.grid):
+            return run()
+        columns = [_parts([entry.array for entry in table.column(b)]) for b in range(table.batches)]
+        if len({column[0].ndim for column in columns}) > 1:  # an output of shape (0,)
+            return run()
+        rows = tuple(offsets(layout, b)[-1] for b in range(layout.batches))
+        return list(_program(columns, layout.dim, rows if packed else None))
+
+
+def _parts(arrays: list[Any]) -> list[Any]:
+    """Return those of `arrays` that are not skipped, all of them if they would be all skipped."""
+    return [array for array in arrays if tuple(array.shape) != (0,)] or arrays
+
+
+def _lie_together(entries: list[Entry]) -> bool:
+    """Report whether all entries lie on the same devices, where only JAX can join them."""
+    first = entries[0]
+    if first.readable or first.device == _TRACED:
+        return False
+    return all(entry.device == first.device for entry in entries)
+
+
+@partial(jax.jit, static_argnums=(1, 2))
+def _program(columns: list[list[Any]], dim: int, packed: tuple[int, ...] | None) -> list[Any]:
+    """Join each column or, if `packed` has the rows of their results, all, which are cut then."""
+    if packed is None:
+        return [jnp.concatenate(column, dim) for column in columns]
+    buffer = jnp.concatenate([part for column in columns for part in column], dim)
+    cuts = pairwise(accumulate(packed, initial=0))
+    return [*(jax.lax.slice_in_dim(buffer, *cut, axis=dim) for cut in cuts), buffer]
 
 
 def _placed(array: Any) -> Entry:

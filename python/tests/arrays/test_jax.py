@@ -380,12 +380,30 @@ def pairs() -> Any:
 def test_arrays_over_several_devices() -> None:
     mesh = jax.sharding.Mesh(np.array(jax.devices()), ("x",))
     sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
-    features = {"a": [jax.device_put(array((6, 3)), sharding)] * 2}
-    flat = goflat.flatten(features, packed=True)
-    assert flat.layout.devices == ("cpu:0,1,2",) * 2
-    for got, want in zip(flat, oracle(features), strict=True):
-        assert np.array_equal(np.asarray(got), np.asarray(want))
-        assert got.devices() == want.devices()
+    features = {
+        "a": [jax.device_put(array((6, 3), seed=n), sharding) for n in range(2)],
+        "b": [jax.device_put(array((3, 3), seed=n + 5), sharding) for n in range(2)],
+    }
+    for packed in False, True:
+        flat = goflat.flatten(features, packed=packed)
+        assert flat.layout.devices == ("cpu:0,1,2",) * 2
+        for got, want in zip(flat, oracle(features), strict=True):
+            assert np.array_equal(np.asarray(got), np.asarray(want))
+    assert np.array_equal(flat.buffer, jnp.concatenate(oracle(features)))
+
+
+def test_one_program_for_all_batches(compiled: list[str]) -> None:
+    """Where JAX joins, it compiles once for a layout, not once for each batch."""
+    keys = [jax.random.split(jax.random.key(seed), 3) for seed in range(4)]
+    features = {"a": keys[:2], "b": keys[2:]}
+    for packed in False, True:
+        compiled.clear()
+        flat = goflat.flatten(features, packed=packed)
+        again = goflat.flatten(features, packed=packed)
+        assert len(compiled) == (1 if packed else 2)  # as it is traced, once
+        for b, outs in enumerate(zip(flat, again, strict=True)):
+            want = jnp.concatenate([jax.random.key_data(features[key][b]) for key in features])
+            assert all(np.array_equal(jax.random.key_data(out), want) for out in outs)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "int64", "uint64", "complex128"])
