@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import pytest
@@ -63,6 +64,15 @@ def test_layout_and_unflatten() -> None:
     flat = goflat.flatten(features)
     assert flat.layout == goflat.Layout.of(features)
     assert_same(flat.unflatten()["b"], features["b"])
+
+
+def test_layouts_are_texts_and_travel() -> None:
+    """CuPy's devices compare, but do not hash."""
+    flat = goflat.flatten(job())
+    assert "CUDA Device 0" in repr(flat.layout)
+    assert "CUDA Device 0" in str(flat.plan)
+    assert pickle.loads(pickle.dumps(flat.layout)) == flat.layout
+    assert hash(flat.layout) == hash(goflat.Layout.of(job()))
 
 
 def test_current_stream() -> None:
