@@ -56,7 +56,8 @@ def flatten(
         Entry of each key and batch, key-major (`features[k][b]`) or batch-major (`features[b][k]`,
         keys in the order of the first batch). Values of shape ``(rows, *row_shape)``: rows may
         differ and be 0; row_shape and dtype are the same for all entries, the device is the same
-        for all entries of a batch. Tensors, NumPy arrays, or CPU arrays with ``__dlpack__``.
+        for all entries of a batch. Tensors, arrays of NumPy, CuPy or JAX, or CPU arrays with
+        ``__dlpack__``.
         Entries of shape (0,) are skipped, as `torch.cat` skips them.
     dim : int, default 0
         Dimension to join along; negative numbers count from the end. "Rows" are counted along it.
@@ -96,7 +97,8 @@ def flatten(
     OverlapError
         If an array of `out` shares memory with an entry, another one of them, or itself.
     OwnershipError
-        If an array of `out` is read-only, or autograd is on and it or an entry requires grad.
+        If an array of `out` is read-only or of JAX, or autograd is on and it or an entry requires
+        grad.
     OutOfMemoryError
         If there is no memory for the outputs; in the words of the framework.
 
