@@ -6,23 +6,27 @@ import (
 	"slices"
 )
 
-// A cell is a unit of memory on a grid, and what is to become of it.
-type cell struct {
-	from uint32 // 1 + the cell whose unit it gets; 0 for none; and the mark usedCell
-	pos  uint32 // its position in the permutation
-}
-
-// usedCell marks a cell whose unit some other cell gets. In 8 bytes a cell twice as
-// many rows fit into the second-level cache than in 16, and the walk jumps about.
-const usedCell = 1 << 31
-
 // cells numbers the units that a permutation moves from or to, densely and by
-// address, over all runs.
+// address, over all runs, and says what is to become of each. In 4 bytes a cell twice as
+// many rows fit into the first-level cache as in 8, and the walk jumps about.
 type cells struct {
-	all []cell
-	src []int // per segment that moves: the cell of its first byte, before
-	dst []int // and after
+	from    []uint32 // per cell: 1 + the cell whose unit it gets; 0 for none; and the mark usedCell
+	linked  int      // cells that get a unit
+	patches []patch  // by cell; the first begins with cell 0
+	step    uint32   // from position to position within a patch
+	at      []uint32 // room for place
+	src     []int    // per segment that moves: the cell of its first byte, before
+	dst     []int    // and after
 }
+
+// A patch is cells that adjoin in memory, up to the next one.
+type patch struct {
+	cell int
+	pos  uint32 // position of that cell
+}
+
+// usedCell marks a cell whose unit some other cell gets.
+const usedCell = 1 << 31
 
 // mostUnits bounds permutations: one of so many takes some tenths of a second to
 // plan, and 16 MiB of tables.
@@ -165,39 +169,35 @@ func (j *inPlaceJob) number(p *Permutation, stretches []stretch) *cells {
 		c.dst[i] = at
 	}
 	count += units.of(hi - lo)
-	c.make(int(count))
-	c.position(p, stretches)
+	c.make(p, int(count))
+	c.lay(p, stretches)
 	return c
 }
 
-// make makes room for n cells, of which each must be set.
-func (c *cells) make(n int) {
-	if cap(c.all) < n {
-		c.all = make([]cell, n)
-	}
-	c.all = c.all[:n]
+// make makes n cells without links, and no patches.
+func (c *cells) make(p *Permutation, n int) {
+	c.from, c.linked, c.patches = room(c.from, n), 0, c.patches[:0]
+	c.step = uint32(p.Unit / p.Grain)
 }
 
-// position gives the cells their positions.
-func (c *cells) position(p *Permutation, stretches []stretch) {
+// lay says where the cells of the stretches lie.
+func (c *cells) lay(p *Permutation, stretches []stretch) {
 	units, grains := divisorOf(uint64(p.Unit)), divisorOf(uint64(p.Grain))
-	step := uint32(p.Unit / p.Grain)
-	next, at := 0, stretches[0].lo
+	cell, hi := 0, uint64(0)
 	for _, s := range stretches {
-		at = max(at, s.lo)
-		if at >= s.hi {
-			continue
+		if lo := max(hi, s.lo); lo < s.hi {
+			if lo != hi {
+				c.patch(cell, uint32(grains.of(lo-p.Origin)))
+			}
+			cell += int(units.of(s.hi - lo))
+			hi = s.hi
 		}
-		pos := uint32(grains.of(at - p.Origin))
-		n := int(units.of(s.hi - at))
-		all := c.all[next : next+n]
-		for i := range all {
-			all[i] = cell{pos: pos}
-			pos += step
-		}
-		next += n
-		at = s.hi
 	}
+}
+
+// patch begins a patch.
+func (c *cells) patch(cell int, pos uint32) {
+	c.patches = append(c.patches, patch{cell, pos})
 }
 
 // link notes for every cell of an output in place which cell's unit it gets. A
@@ -227,45 +227,86 @@ func (c *cells) link(dst, src, n int) {
 	if dst == src {
 		return
 	}
-	to, from := c.all[dst:dst+n], c.all[src:src+n]
+	to := c.from[dst : dst+n]
 	for i := range to {
-		to[i].from |= uint32(src + i + 1)
+		to[i] = uint32(src + i + 1)
 	}
-	for i := range from {
-		from[i].from |= usedCell
-	}
+	c.linked += n
 }
 
 // walk appends all chains to the permutation: first the open ones, each from the
 // cell whose unit nobody needs, then what is left, which is closed.
 func (c *cells) walk(p *Permutation) {
-	for i := range c.all {
-		if from := c.all[i].from; from != 0 && from&usedCell == 0 {
-			c.follow(p, i)
-			p.end(false)
-		}
+	if c.linked < len(c.from) { // else every cell gives its unit and gets one
+		c.walkOpen(p)
 	}
-	for i := range c.all {
-		if c.all[i].from&^usedCell != 0 {
+	for i, from := range c.from {
+		if from&^usedCell != 0 {
 			c.follow(p, i)
 			p.end(true)
 		}
 	}
+	c.place(p.Pos)
 }
 
-// follow appends the chain from cell start on, and unlinks it.
+// walkOpen appends the open chains.
+func (c *cells) walkOpen(p *Permutation) {
+	for _, from := range c.from {
+		if from &^= usedCell; from != 0 {
+			c.from[from-1] |= usedCell
+		}
+	}
+	for i := range c.from {
+		if from := c.from[i]; from != 0 && from&usedCell == 0 {
+			c.follow(p, i)
+			p.end(false)
+		}
+	}
+}
+
+// follow appends the chain from cell start on, by numbers of cells, and unlinks it.
 func (c *cells) follow(p *Permutation, start int) {
-	pos := p.Pos
+	pos, from := p.Pos, c.from
 	for i := start; i >= 0; {
-		at := &c.all[i]
-		pos = append(pos, at.pos)
-		i = int(at.from&^usedCell) - 1
-		at.from = 0
-		if i == start {
+		pos = append(pos, uint32(i))
+		next := int(from[i]&^usedCell) - 1
+		from[i] = 0
+		if i = next; i == start {
 			break
 		}
 	}
 	p.Pos = pos
+}
+
+// place turns numbers of cells into positions.
+func (c *cells) place(pos []uint32) {
+	if len(c.patches) == 1 {
+		for i, origin := 0, c.patches[0].pos; i < len(pos); i++ {
+			pos[i] = origin + pos[i]*c.step
+		}
+		return
+	}
+	at := c.positions()
+	for i := range pos {
+		pos[i] = at[pos[i]]
+	}
+}
+
+// positions is the position of each cell.
+func (c *cells) positions() []uint32 {
+	c.at = room(c.at, len(c.from))
+	for i, p := range c.patches {
+		end := len(c.from)
+		if i+1 < len(c.patches) {
+			end = c.patches[i+1].cell
+		}
+		pos := p.pos
+		for cell := p.cell; cell < end; cell++ {
+			c.at[cell] = pos
+			pos += c.step
+		}
+	}
+	return c.at
 }
 
 // end ends the chain that was appended last.

@@ -68,7 +68,7 @@ type Step struct {
 type Options struct {
 	Cooperative  bool  // Permute steps may be used
 	ScratchBytes int64 // most scratch that may be allocated, in bytes; see DefaultScratchBytes
-	TableLimit   int64 // most table bytes before another way is taken; 0: the larger of 64 KiB and 1 % of the job. math.MaxInt64 for jobs that lie in collected ranges only
+	TableLimit   int64 // most table bytes before another way is taken; 0: the larger of 64 KiB and 1 % of the job, or as much as the scratch that would do without. math.MaxInt64 for jobs that lie in collected ranges only
 	NoAdopt      bool  // every output is allocated
 }
 

@@ -111,6 +111,8 @@ func TestStrategies(t *testing.T) {
 		{"all fixed", fixed(adjoining(uniform(2, 1, 5, 8), 1, 2)), StrategyStream, 320, []StepKind{Alloc, Gather, Free}},
 		{"no adoption", with(adjoining(uniform(2, 1, 5, 8), 1, 2), Options{NoAdopt: true}), StrategyStream, 320, []StepKind{Alloc, Gather, Free}},
 		{"off the grid with scratch", with(adjoining(offGrid, 16, 12), Options{Cooperative: true, ScratchBytes: 1 << 20, TableLimit: 2048}), StrategyInPlace, 1792, nil},
+		{"short rows, a table above the limit but below the scratch", with(adjoining(ragged(64, 32, 8, 16), 1, 2048), Options{Cooperative: true, ScratchBytes: 1 << 20}), StrategyInPlace, 0, []StepKind{Permute}},
+		{"rows of 16 bytes, a table above the scratch", with(adjoining(ragged(64, 32, 8, 4), 1, 2048), Options{Cooperative: true, ScratchBytes: 1 << 20}), StrategyInPlace, 4992, nil},
 		{"off the grid, a long table", with(adjoining(offGrid, 16, 12), Options{Cooperative: true}), StrategyInPlace, 0, []StepKind{Permute}},
 		{"off the grid, nothing allowed", with(adjoining(offGrid, 16, 12), Options{}), StrategyStream, 3708, nil},
 	} {

@@ -55,7 +55,7 @@ func (g *pager) permute() bool {
 		return false
 	}
 	found := false
-	for f := range c.all {
+	for f := range c.from {
 		if g.frames[f].away(f) && g.frames[f].home < g.scratch {
 			c.link(f, g.frames[f].home, 1)
 			found = true
@@ -75,19 +75,23 @@ func (g *pager) permute() bool {
 // positions is a permutation without chains, and a cell for each frame of the
 // runs. The permutation is nil if they are too far apart.
 func (g *pager) positions() (*Permutation, *cells) {
-	c := &cells{all: make([]cell, g.scratch)}
 	p := &Permutation{Unit: g.size, Origin: g.frames[0].at.Off}
+	frames := g.frames[:g.scratch]
 	steps, span := uint64(g.size), uint64(0)
-	for f := range c.all {
-		from := g.frames[f].at.Off - p.Origin
+	for f := range frames {
+		from := frames[f].at.Off - p.Origin
 		steps, span = gcd(from, steps), max(span, from)
 	}
 	p.Grain = grainFor(steps)
 	if span/uint64(p.Grain) > math.MaxInt32 {
 		return nil, nil
 	}
-	for f := range c.all {
-		c.all[f].pos = uint32((g.frames[f].at.Off - p.Origin) / uint64(p.Grain))
+	c := new(cells)
+	c.make(p, len(frames))
+	for f := range frames {
+		if at := frames[f].at.Off; f == 0 || at != frames[f-1].at.Off+uint64(g.size) {
+			c.patch(f, uint32((at-p.Origin)/uint64(p.Grain)))
+		}
 	}
 	return p, c
 }

@@ -57,6 +57,7 @@ type pager struct {
 	used    []bool  // per run
 	pieces  []piece // by page
 	waiting int     // pages not assembled
+	done    int     // all pages before are assembled
 	steps   []Step
 	moves   []Move // of the wave
 	wave    []int  // pages assembled in the wave
@@ -117,7 +118,7 @@ func (j *inPlaceJob) pagesOf(pl *placement, size, scratch int64) *way {
 		return g.way()
 	}
 	copy(g.frames, begin)
-	g.waiting, g.steps = waiting, nil
+	g.waiting, g.done, g.steps = waiting, 0, nil
 	if g.run(true) {
 		return g.way()
 	}

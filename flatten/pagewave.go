@@ -9,6 +9,9 @@ func (g *pager) run(strict bool) bool {
 			return g.bringHome()
 		}
 		g.moves, g.wave = nil, g.wave[:0]
+		for g.frames[g.done].home != nowhere {
+			g.done++
+		}
 		if strict {
 			g.assembleNext()
 		} else {
@@ -29,7 +32,7 @@ func (g *pager) run(strict bool) bool {
 // where there is a free frame, unless so many were that the next wave will do.
 func (g *pager) assemble() {
 	before := g.waiting
-	for f := range g.frames[:g.scratch] {
+	for f := g.done; f < g.scratch; f++ {
 		if g.homeFree(f) {
 			g.put(f, f)
 		}
@@ -48,7 +51,7 @@ func (g *pager) homeFree(p int) bool {
 // assembleAway assembles pages in free frames that are not their home.
 func (g *pager) assembleAway() {
 	free := 0
-	for p := range g.frames[:g.scratch] {
+	for p := g.done; p < g.scratch; p++ {
 		if g.frames[p].home != nowhere {
 			continue
 		}
@@ -66,7 +69,7 @@ func (g *pager) assembleAway() {
 // else in the last free frame, the home of a page whose turn comes late.
 func (g *pager) assembleNext() {
 	free := len(g.frames) - 1
-	for p := range g.frames[:g.scratch] {
+	for p := g.done; p < g.scratch; p++ {
 		if g.frames[p].home != nowhere {
 			continue
 		}

@@ -26,7 +26,7 @@ func (j *inPlaceJob) plan() *InPlace {
 		}
 	}
 	best := j.stream()
-	for _, try := range []func() *way{c.fresh, c.units} {
+	for _, try := range []func() *way{c.fresh, c.units, c.largeTable} {
 		if w := try(); w != nil {
 			best = better(best, j.assemble(w))
 		}
@@ -84,6 +84,15 @@ func (c *choices) units() *way {
 	return c.permute(c.tableLimit())
 }
 
+// largeTable is the same with a table that is larger than it should be, but smaller than the
+// scratch that pages may take.
+func (c *choices) largeTable() *way {
+	if !c.o.Cooperative || c.o.TableLimit > 0 || c.allocates(c.onGrid) {
+		return nil
+	}
+	return c.permute(c.mostScratch())
+}
+
 // permute is one permutation on the grid, with a table of up to limit bytes.
 func (c *choices) permute(limit int64) *way {
 	p, ok := c.permutation(c.onGrid, c.grid.unit, limit)
@@ -130,10 +139,15 @@ func (c *choices) earlyBytes(pl *placement) (n int64) {
 	return n
 }
 
-// pagesWithScratch moves pages through free room and scratch: an eighth of the
-// job, if that is allowed, and half of the growth of another way.
+// mostScratch is the scratch that is allowed: at most an eighth of the job.
+func (j *inPlaceJob) mostScratch() int64 {
+	return min(j.o.ScratchBytes, max(j.l.Bytes()/8, 64*leastPage))
+}
+
+// pagesWithScratch moves pages through free room and scratch, if that is at most half of
+// the growth of another way.
 func (c *choices) pagesWithScratch(pl *placement, growth int64) *way {
-	scratch := min(c.o.ScratchBytes, max(c.l.Bytes()/8, 64*leastPage), growth/2)
+	scratch := min(c.mostScratch(), growth/2)
 	if scratch < leastPage {
 		return nil
 	}
