@@ -37,6 +37,13 @@ func LearnTorch(probes, plain int64) int64 {
 	return int64(C.gf_learn_torch(C.uint64_t(probes), C.uint64_t(plain)))
 }
 
+// LearnImpl finds the words by which plain tensors like the first of their job are read; LearnTorch comes before. probes is
+// the address of a list of tuples of tensor on the CPU, address of its StorageImpl, storage offset, bytes of an element;
+// elsewhere that of a list of tensors on another device. It returns 1 if all were found.
+func LearnImpl(probes, elsewhere int64) int64 {
+	return int64(C.gf_learn_impl_words(C.uint64_t(probes), C.uint64_t(elsewhere)))
+}
+
 // TakeException appends the exception that this thread's last PYTHON error stands for to the list at the given
 // address. It returns 1 if there was one.
 func TakeException(list int64) int64 {

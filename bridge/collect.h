@@ -77,6 +77,11 @@ int gf_quick_watched(void);                                    // 1 yes, 0 no, -
 PyObject *gf_quick_make(const gf_quick *like, int64_t ndim, const int64_t *shape);     // NULL: use torch.empty
 // A tensor of its own, not a view, over rows of a whole that q describes; NULL: cut it in Python.
 PyObject *gf_quick_cut(PyObject *whole, const gf_quick *q, int64_t dim, int64_t start, int64_t rows);
+// The same from the words of the TensorImpl (impl.c), for entries like the first: 1 if read.
+int gf_impl_read(const gf_job *job, PyObject *tensor, gf_quick *q);
+void gf_impl_first(gf_job *job, PyObject *tensor, const gf_quick *q, int64_t elem_bytes);
+int gf_learn_impl(PyObject *probes, PyObject *elsewhere);
+void gf_prefetch(PyObject *object);  // what reading it will look at
 int gf_append_parts(gf_job *job);  // of a packed buffer, see cut.c
 void *gf_symbol(const char *library, const char *name);  // of a library that torch has loaded; NULL: not there
 int gf_learn_shims(PyObject *tensors);  // 0: none work here, 1: reading works, 2: making too

@@ -15,11 +15,18 @@ static int append_part(gf_job *job, const gf_quick *q, int64_t start, int64_t ro
   return rc;
 }
 
-// Appends the parts of a buffer that this call has made to the result, which also gets the buffer. Returns 1, or 0 with
-// the result as it was where Python has to cut: other libraries' arrays, outputs of the caller, an older torch.
+// A buffer that this call has made, or a contiguous one of the caller.
+static int is_simple(const gf_job *job) {
+  int32_t odd = job->out_odd[0];
+  return job->kind == GF_KIND_TORCH && Py_TYPE((PyObject *)job->outs[0]) == (PyTypeObject *)gf_hooks.tensor &&
+         (odd < 0 || job->arrays[odd].contiguous);
+}
+
+// Appends the parts of the buffer to the result, which also gets the buffer. Returns 1, or 0 with the result as it was
+// where Python has to cut: other libraries' arrays, strided buffers, an older torch.
 int gf_append_parts(gf_job *job) {
   gf_quick q;
-  if (job->kind != GF_KIND_TORCH || job->out_odd[0] != -1 || !gf_quick_read(job->outs[0], &q)) return 0;
+  if (!is_simple(job) || !gf_quick_read(job->outs[0], &q)) return 0;
   Py_ssize_t before = PyList_GET_SIZE((PyObject *)job->result);
   int64_t start = 0;
   int rc = 0;

@@ -13,6 +13,12 @@ import (
 
 // fill copies the entries into outputs: the caller's if outs is the address of a list, else new ones.
 func (j *job) fill(outs int64) (C.int, error) {
+	plain := j.isPlain()
+	if plain {
+		if done, status, err := j.fillPlain(outs); done || status != C.GF_DONE || err != nil {
+			return status, err
+		}
+	}
 	move := j.mover()
 	if move == nil {
 		return C.GF_FALLBACK, nil
@@ -27,10 +33,13 @@ func (j *job) fill(outs int64) (C.int, error) {
 	}
 	var status C.int
 	var err error
-	if outs != 0 {
+	switch {
+	case outs == 0:
+		status, err = j.makePlanned()
+	case plain: // which has read them
+		status, err = j.planOutputs()
+	default:
 		status, err = j.takeOutputs(outs)
-	} else {
-		status, err = j.makeOutputs()
 	}
 	if status != C.GF_DONE || err != nil {
 		return status, err
@@ -62,23 +71,31 @@ func (j *job) mover() func() error {
 	return nil
 }
 
-// makeOutputs allocates one contiguous output per batch and plans the copy.
-func (j *job) makeOutputs() (C.int, error) {
-	l := &j.layout
-	j.outRows = j.outRows[:0]
-	for b := range l.Batches {
-		j.outRows = append(j.outRows, outRows(l, b))
-	}
-	j.outShape = append(append(append(j.outShape[:0], l.RowShape[:l.Dim]...), 0), l.RowShape[l.Dim:]...)
-	status, err := j.result(C.gf_make_outputs(
-		j.c, C.int32_t(len(j.outShape)), firstOf(j.outShape), C.int32_t(l.Dim),
-		C.int64_t(l.Batches), firstOf(j.outRows),
-	))
-	if status != C.GF_DONE || err != nil {
+// makePlanned makes the outputs and plans the copy.
+func (j *job) makePlanned() (C.int, error) {
+	if status, err := j.makeOutputs(j.batchRows()); status != C.GF_DONE || err != nil {
 		return status, err
 	}
-	j.outs = nil
 	return C.GF_DONE, j.build()
+}
+
+// makeOutputs allocates contiguous outputs of so many rows each.
+func (j *job) makeOutputs(rows []int64) (C.int, error) {
+	l := &j.layout
+	j.outs = nil
+	j.outShape = append(append(append(j.outShape[:0], l.RowShape[:l.Dim]...), 0), l.RowShape[l.Dim:]...)
+	return j.result(C.gf_make_outputs(
+		j.c, C.int32_t(len(j.outShape)), firstOf(j.outShape), C.int32_t(l.Dim), C.int64_t(len(rows)), firstOf(rows),
+	))
+}
+
+// batchRows are the extents of the outputs along the dim.
+func (j *job) batchRows() []int64 {
+	j.outRows = j.outRows[:0]
+	for b := range j.layout.Batches {
+		j.outRows = append(j.outRows, outRows(&j.layout, b))
+	}
+	return j.outRows
 }
 
 // outRows is the extent of output b along the dim, or -1 where the output has the shape (0,) as its entries do.
@@ -91,9 +108,19 @@ func outRows(l *flatten.Layout, b int) int64 {
 
 // takeOutputs reads the caller's outputs, checks them against the layout and plans the copy.
 func (j *job) takeOutputs(outs int64) (C.int, error) {
-	if status, err := j.result(C.gf_take_outputs(j.c, C.uint64_t(outs))); status != C.GF_DONE || err != nil {
+	if status, err := j.readOutputs(outs); status != C.GF_DONE || err != nil {
 		return status, err
 	}
+	return j.planOutputs()
+}
+
+// readOutputs reads the caller's outputs.
+func (j *job) readOutputs(outs int64) (C.int, error) {
+	return j.result(C.gf_take_outputs(j.c, C.uint64_t(outs)))
+}
+
+// planOutputs checks the outputs that were read against the layout and plans the copy.
+func (j *job) planOutputs() (C.int, error) {
 	if int(j.c.outs_len) != j.layout.Batches {
 		want := strconv.Itoa(j.layout.Batches) + ", one per batch"
 		return 0, &flatten.ShapeError{Key: -1, Batch: -1, Got: strconv.Itoa(int(j.c.outs_len)) + " outputs", Want: want}
@@ -204,7 +231,11 @@ func (j *job) copy() error {
 		C.gf_pause(j.c)
 		defer C.gf_resume(j.c)
 	}
-	j.wantHugePages()
+	if j.outs == nil {
+		for b := range j.layout.Batches {
+			wantHugePages(j.outAddr(b), j.layout.BatchBytes(b))
+		}
+	}
 	j.move(total)
 	return nil
 }

@@ -226,7 +226,7 @@ static void end(gf_job *job) {
   live--;
   job->holds_len = job->entries = job->outs_len = job->arrays_len = job->dims_len = 0;
   job->keys = job->batches = 0;
-  job->kind = job->status = job->quick = job->autograd = 0;
+  job->kind = job->status = job->quick = job->by_words = job->autograd = 0;
   job->api = NULL;
   if (spare != NULL || job->entries_cap > GF_KEEP_ENTRIES || job->dims_cap > GF_KEEP_ENTRIES)
     free_job(job);

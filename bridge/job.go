@@ -46,6 +46,7 @@ type job struct {
 	inMemory   []flatten.Memory
 	counts     []int64
 	outMemory  []flatten.Memory
+	apart      flatten.Apart
 }
 
 var jobs = sync.Pool{New: func() any { return new(job) }}

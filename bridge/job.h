@@ -73,6 +73,9 @@ typedef struct gf_job {
 
   int32_t quick;  // the first entry was read by torch's C functions, as this dtype on this device (torch's numbers)
   int32_t quick_dtype, quick_device_type, quick_device_index;
+  int32_t by_words;     // entries whose TensorImpl has this kind word are read by its words (impl.c)
+  uint64_t kind_word;
+  int64_t elem_bytes;
   const gf_dl_exchange *api;  // of the first entry's type; NULL if it has none
   void *features, *result;    // borrowed: the caller's containers, alive during the call
   void *like;  // borrowed: a tensor whose dtype the outputs are to have, NULL: that of the entries
@@ -101,6 +104,7 @@ int gf_make_outputs(gf_job *job, int32_t ndim, int64_t *shape, int32_t dim, int6
 // These need no job and take the GIL themselves.
 int gf_register(uint64_t hooks);          // dict of Python callables and types, see hooks.c
 int gf_learn_torch(uint64_t probes, uint64_t plain);  // lists of probes and of tensors, see plain.c; 0 nothing, 1 words, 2 reads, 3 makes
+int gf_learn_impl_words(uint64_t probes, uint64_t elsewhere);  // see gf_learn_impl; 1 learnt
 int gf_take_exception(uint64_t list);     // moves the pending exception of this thread into a list
 int64_t gf_live(void);                    // jobs begun and not ended
 

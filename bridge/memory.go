@@ -30,6 +30,11 @@ func firstOf(items []int64) *C.int64_t {
 	return (*C.int64_t)(unsafe.SliceData(items))
 }
 
+// firstAddr is the same of addresses.
+func firstAddr(items []uintptr) *C.uint64_t {
+	return (*C.uint64_t)(unsafe.Pointer(unsafe.SliceData(items)))
+}
+
 // snapshot copies extents and strides into Go memory: the collector's table moves when it grows, and views of outputs
 // that the caller gave are added to it after those of entries.
 func (j *job) snapshot() {
@@ -45,6 +50,11 @@ func (j *job) dimsOf(a *C.gf_array) []int64 {
 // addr is the address of element 0 of the entry in slot e.
 func (j *job) addr(e int) uint64 {
 	return uint64(unsafe.Slice(j.c.data, int(j.c.entries))[e])
+}
+
+// srcAddrs are the addresses of all entries as they stand in the collector's table.
+func (j *job) srcAddrs() []uintptr {
+	return unsafe.Slice((*uintptr)(unsafe.Pointer(j.c.data)), int(j.c.entries))
 }
 
 // outAddr is the address of element 0 of output b.

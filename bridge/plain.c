@@ -157,3 +157,10 @@ int gf_learn_torch(uint64_t probes, uint64_t plain) {
   PyGILState_Release(gil);
   return learnt;
 }
+
+int gf_learn_impl_words(uint64_t probes, uint64_t elsewhere) {
+  PyGILState_STATE gil = PyGILState_Ensure();
+  int learnt = torch_words.ready && gf_learn_impl((PyObject *)probes, (PyObject *)elsewhere);
+  PyGILState_Release(gil);
+  return learnt;
+}

@@ -232,7 +232,7 @@ static void settle_dim(gf_job *job, int ndim) {
 // The hot path of every torch entry but the first: is it contiguous and like the first in all but its rows?
 static int put_quick(gf_job *job, int64_t e, PyObject *tensor) {
   gf_quick q;
-  if (!job->quick || job->dim < 0 || !gf_quick_read(tensor, &q)) return 0;
+  if (!job->quick || job->dim < 0 || (!gf_impl_read(job, tensor, &q) && !gf_quick_read(tensor, &q))) return 0;
   const gf_array *first = &job->arrays[0];
   if (q.dtype != job->quick_dtype || q.device_type != job->quick_device_type || q.device_index != job->quick_device_index ||
       q.ndim != first->ndim || (q.ndim == 1 && q.sizes[0] == 0))
@@ -260,10 +260,12 @@ static int read_first(gf_job *job, PyObject *tensor, gf_view *v) {
   job->quick_device_index = q.device_index;
   v->kind = GF_KIND_TORCH;
   v->strides_in_bytes = 0;
-  if (gf_quick_tensor(&q, &v->tensor)) return 0;
-  int rc = read_tensor(tensor, job->api, v);
-  if (rc == 0) gf_quick_note(&q, &v->tensor);
-  return rc;
+  if (!gf_quick_tensor(&q, &v->tensor)) {
+    if (read_tensor(tensor, job->api, v) != 0) return -1;
+    gf_quick_note(&q, &v->tensor);
+  }
+  gf_impl_first(job, tensor, &q, gf_elem_bytes(v->tensor.dtype));
+  return 0;
 }
 
 // Makes v the entry that all others are compared with.

@@ -53,6 +53,17 @@ void gf_copy_pieces(const gf_piece *pieces, int64_t count) {
     memcpy((void *)(uintptr_t)p->dst, (const void *)(uintptr_t)p->src, (size_t)p->bytes);
 }
 
+void gf_copy_plain(const uint64_t *dst, int64_t batches, const uint64_t *src, const int64_t *rows, int64_t entries, int64_t bytes_of_row) {
+  for (int64_t b = 0; b < batches; b++) {
+    char *to = (char *)(uintptr_t)dst[b];
+    for (int64_t e = b; e < entries; e += batches) {
+      size_t bytes = (size_t)(rows[e] * bytes_of_row);
+      if (bytes != 0) memcpy(to, (const void *)(uintptr_t)src[e], bytes);  // an empty entry may have no address
+      to += bytes;
+    }
+  }
+}
+
 typedef struct {
   const gf_piece *pieces;
   const int64_t *ends;

@@ -23,12 +23,17 @@ type team struct {
 	ends   []C.int64_t
 }
 
+// workers is how many threads torch would use for so many bytes; 0: as many as Go has.
+func (j *job) workers(total int64) int {
+	if j.c.kind == C.GF_KIND_TORCH && total >= teamBytes {
+		return int(C.gf_team_size())
+	}
+	return 0
+}
+
 // move moves the bytes of the plan, total of them, on the threads that suit it.
 func (j *job) move(total int64) {
-	workers := 0 // as many as Go has
-	if j.c.kind == C.GF_KIND_TORCH && total >= teamBytes {
-		workers = int(C.gf_team_size())
-	}
+	workers := j.workers(total)
 	switch {
 	case j.isStrided():
 		j.execute(workers)
@@ -98,11 +103,9 @@ func (j *job) deal(size int64) {
 	}
 }
 
-// wantHugePages asks for large pages below new outputs: a fault of a small page costs as much as copying it twice.
-func (j *job) wantHugePages() {
-	for b := range j.layout.Batches {
-		if n := j.layout.BatchBytes(b); j.outs == nil && n >= hugeBytes {
-			C.gf_want_huge_pages(C.uint64_t(j.outAddr(b)), C.int64_t(n))
-		}
+// wantHugePages asks for large pages below a new output: a fault of a small page costs as much as copying it twice.
+func wantHugePages(addr uint64, bytes int64) {
+	if bytes >= hugeBytes {
+		C.gf_want_huge_pages(C.uint64_t(addr), C.int64_t(bytes))
 	}
 }

@@ -22,6 +22,10 @@ void gf_team_copy(const gf_piece *pieces, const int64_t *ends, int64_t shares, i
 // The same by the calling thread alone.
 void gf_copy_pieces(const gf_piece *pieces, int64_t count);
 
+// Joins contiguous entries into contiguous outputs: entry e has bytes_of_row * rows[e] bytes at src[e] and belongs to output
+// e % batches, in which the entries follow each other from dst[e % batches] on. By the calling thread alone.
+void gf_copy_plain(const uint64_t *dst, int64_t batches, const uint64_t *src, const int64_t *rows, int64_t entries, int64_t bytes_of_row);
+
 // Asks for large pages below bytes of fresh memory; changes nothing else. See docs/adr/0015-threads-of-a-copy-on-the-cpu.md.
 void gf_want_huge_pages(uint64_t addr, int64_t bytes);
 

@@ -9,6 +9,8 @@ static PyObject *item(PyObject *row, Py_ssize_t i) {
 }
 static Py_ssize_t length(PyObject *row) { return PyList_CheckExact(row) ? PyList_GET_SIZE(row) : PyTuple_GET_SIZE(row); }
 
+enum { AHEAD = 4 };  // entries lie anywhere in memory: while one is read, a later one is fetched
+
 static int set_shape(gf_job *job, int64_t keys, int64_t batches) {
   job->keys = keys;
   job->batches = batches;
@@ -23,6 +25,7 @@ static int set_shape(gf_job *job, int64_t keys, int64_t batches) {
 static int read_row(gf_job *job, int64_t key, PyObject *row) {
   for (int64_t b = 0; b < job->batches; b++) {
     if (b >= length(row)) return job->status = GF_NORMALISE;
+    if (b + AHEAD < length(row)) gf_prefetch(item(row, b + AHEAD));
     int rc = gf_read_entry(job, key * job->batches + b, item(row, b));
     if (rc != GF_DONE) return rc;
   }
@@ -128,8 +131,11 @@ static int walk_batches(gf_job *job, PyObject *row) {
 // cat: every tensor is a key of its own, with one batch.
 static int walk_tensors(gf_job *job, PyObject *row) {
   int rc = set_shape(job, length(row), 1);
-  for (int64_t k = 0; rc == GF_DONE && k < job->keys; k++)
-    rc = k < length(row) ? gf_read_entry(job, k, item(row, k)) : (job->status = GF_NORMALISE);
+  for (int64_t k = 0; rc == GF_DONE && k < job->keys; k++) {
+    if (k >= length(row)) return job->status = GF_NORMALISE;
+    if (k + AHEAD < length(row)) gf_prefetch(item(row, k + AHEAD));
+    rc = gf_read_entry(job, k, item(row, k));
+  }
   return rc;
 }
 

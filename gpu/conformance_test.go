@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -222,6 +223,18 @@ func TestConformanceGather(t *testing.T) {
 		})
 	}
 }
+
+// unplanned is gpu.GatherPlain where it does what gpu.Gather does.
+func unplanned(stream uintptr, plan *flatten.Plan, dst, src []uintptr) error {
+	l := plan.Layout
+	var want flatten.Plan
+	if err := want.BuildPlain(l); err != nil || l.Dim != 0 || !reflect.DeepEqual(want.Segments, plan.Segments) {
+		return gpu.Gather(0, stream, plan, dst, src)
+	}
+	return gpu.GatherPlain(0, stream, l.Rows, l.RowBytes(), dst, src)
+}
+
+func TestConformanceGatherPlain(t *testing.T) { conform(t, runOn(0, unplanned), 10_000) }
 
 // asMoves is gpu.Moves of a plan's segments.
 func asMoves(stream uintptr, plan *flatten.Plan, dst, src []uintptr) error {

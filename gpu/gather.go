@@ -63,6 +63,28 @@ func gatherOn(on *loaded, device int, stream uintptr, plan *flatten.Plan, dst, s
 	return g.run()
 }
 
+// GatherPlain is [Gather] for contiguous entries that are joined along dimension 0 into contiguous outputs, all on one
+// device. It needs no plan, and takes half the time on the host that making and running one does.
+//
+// rows has the rows of each entry, key-major, and src its address; dst has the address of each output. A row is rowBytes
+// bytes long.
+func GatherPlain(device int, stream uintptr, rows []int64, rowBytes int64, dst, src []uintptr) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	if len(src) != len(rows) || len(dst) == 0 || len(rows)%len(dst) != 0 || rowBytes < 0 {
+		return fmt.Errorf("gather: got %d entries of rows of %d bytes, %d entry and %d output addresses", len(rows), rowBytes, len(src), len(dst))
+	}
+	on, err := use(device)
+	if err != nil {
+		return err
+	}
+	g := takeGather(on, stream)
+	defer g.putBack()
+	g.plain = launch.Plain{Rows: rows, RowBytes: rowBytes, Dst: dst, Src: src, Multiprocessors: on.multiprocessors}
+	return g.run()
+}
+
 // Moves moves bytes between addresses on a CUDA device, as a loop over moves would if it
 // read everything before it wrote anything: no destination may be a source. All
 // addresses are absolute. Everything else is as for [Gather].
@@ -96,10 +118,11 @@ func movesOn(on *loaded, stream uintptr, moves []flatten.Move) error {
 	return g.run()
 }
 
-// A gather is the memory of one call of Gather or Moves, used again by later ones.
+// A gather is the memory of one call of Gather, GatherPlain or Moves, used again by later ones.
 type gather struct {
 	tables launch.Gather
 	job    launch.Job
+	plain  launch.Plain   // instead of job, unless without entries
 	moves  []flatten.Move // instead of job, unless nil
 	on     *loaded
 	stream uintptr
@@ -117,6 +140,9 @@ func (g *gather) run() error {
 	}
 	if g.moves != nil {
 		return s.leave(g.tables.RunMoves(g.moves, g.on.multiprocessors, g.launch))
+	}
+	if g.plain.Rows != nil {
+		return s.leave(g.tables.RunPlain(&g.plain, g.launch))
 	}
 	return s.leave(g.tables.Run(&g.job, g.launch))
 }
@@ -172,7 +198,7 @@ func takeGather(on *loaded, stream uintptr) *gather {
 }
 
 func (g *gather) putBack() {
-	g.job, g.moves, g.on = launch.Job{}, nil, nil // hold nothing of the caller's
+	g.job, g.plain, g.moves, g.on = launch.Job{}, launch.Plain{}, nil, nil // hold nothing of the caller's
 	idle.Lock()
 	defer idle.Unlock()
 	g.next, idle.first = idle.first, g

@@ -32,12 +32,13 @@ if TYPE_CHECKING:
 _FRAMEWORKS = ("torch", "numpy")
 FORK_S = 20  # a forked child that takes longer hangs
 
-# What bridge_LearnTorch returns: how plain tensors are read.
+# How plain tensors are read, see goflat._native.
 _TORCH_PATHS = (
     "asked about in Python, one by one: this torch's tensors failed the self-test",
     "told by two words of each tensor, then read one by one",
     "read by torch's C functions, outputs from torch.empty",
     "read and made by torch's C functions",
+    "read in place, made by torch's C functions",
 )
 _EXCHANGE_API = ("__dlpack_c_exchange_api__", "__c_dlpack_exchange_api__")  # DLPack 1.3 and 1.2
 

@@ -22,6 +22,7 @@ from ._kinds import arrays_of, kind_of
 from ._layout import counts, offsets, shape_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
 
 
@@ -49,16 +50,20 @@ def available() -> bool:
 
 def flatten(features: Any, outs: Any, dim: Any, packed: bool) -> Flat[Any]:
     """Join the entries of each batch; takes and returns what `_fallback.flatten` does."""
-    if outs is None and type(dim) is int and _core is not None:
+    given = _listed(outs, packed)
+    if type(dim) is int and _core is not None and not isinstance(given, tuple):
         flat: Flat[Any] = Flat()
-        flags = _PACKED | _RECORDED if packed else _RECORDED
+        flags = (_PACKED if packed else 0) | (_RECORDED if given is None else 0)
+        at = 0 if given is None else id(given)
         try:
-            status = _core.bridge_Flatten(id(features), 0, id(flat), dim, flags)
+            status = _core.bridge_Flatten(id(features), at, id(flat), dim, flags)
         except RuntimeError as error:
             raise _error(str(error), features, 0) from None
         except OverflowError:  # dim
             status = _FALLBACK
         if status == _DONE and flat:
+            if given is not None:
+                _written(given)
             return _cut(flat) if packed else flat
         if status == _RECORD:
             return _recorded(flat, packed)
@@ -217,12 +222,23 @@ def trial(entries: list[Any], like: Any, rules: int) -> Any:
     return result[0] if done and result else None
 
 
+_writers: dict[type, Callable[[list[Any]], object]] = {}  # by type of the outputs
+
+
 def _written(outs: list[Any]) -> None:
     """Tell autograd that `outs` have changed: what was saved of them for backward is stale."""
-    if kind_of(type(outs[0])) == "torch":
-        from ._torch import written
+    kind = type(outs[0])
+    if kind not in _writers:
+        _writers[kind] = _writer(kind)
+    _writers[kind](outs)
 
-        written(outs)
+
+def _writer(kind: type) -> Callable[[list[Any]], object]:
+    if kind_of(kind) != "torch":
+        return id  # nobody has to be told
+    from ._torch import written
+
+    return written
 
 
 def as_dict(table: Features) -> dict[Any, list[Any]]:
@@ -384,7 +400,10 @@ def _wrap(example: Any, array: Any) -> Any:
     return Foreign(example).give(array)
 
 
-_met: dict[str, int] = {}  # framework the extension knows -> what LearnTorch returned, 0 for NumPy
+# Framework that the extension knows -> how it reads it: what LearnTorch returned, and 1 more where
+# LearnImpl succeeded too; 0 for NumPy.
+_met: dict[str, int] = {}
+_MADE = 3  # LearnTorch: tensors are read and made by torch's C functions
 
 
 def _meet_torch() -> bool:
@@ -399,7 +418,18 @@ def _meet_torch() -> bool:
     hooks["attributes"] = _attributes
     _core.bridge_Register(id(hooks))  # type: ignore[union-attr]
     _met["torch"] = _core.bridge_LearnTorch(id(probes), id(plain))  # type: ignore[union-attr]
+    if _met["torch"] == _MADE:
+        _met["torch"] += _learn_words()
     return True
+
+
+def _learn_words() -> int:
+    """Return 1 if the extension has found out where tensors keep what it asks of them."""
+    from . import _words
+
+    probes, elsewhere = _words.probes()
+    learnt: int = _core.bridge_LearnImpl(id(probes), id(elsewhere))  # type: ignore[union-attr]
+    return learnt
 
 
 def _meet_numpy() -> None:

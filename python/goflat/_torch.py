@@ -390,6 +390,5 @@ def refuse_out(out: Tensor) -> Refusal | bool | None:
     return True if type(out) is torch.Tensor and not out.is_inference() else None
 
 
-def written(outs: list[Tensor]) -> None:
-    """Count a new version of each of `outs`, as any operation in place does."""
-    torch.autograd.graph.increment_version(outs)
+# Counts a new version of each of a list of tensors, as any operation in place does.
+written = torch.autograd.graph.increment_version
