@@ -108,7 +108,8 @@ def flatten(
     with `out`; with `dtype` also by what cannot be converted into its place. Everything is checked
     before the first byte is written, and the message of an error names key and batch.
 
-    Under `torch.compile` this is plain `torch.cat`, whose memory format and views you then get.
+    Under `torch.compile` and `torch.export` this is plain `torch.cat`, whose memory format and
+    views you then get: docs/compile.md.
 
     Examples
     --------
@@ -225,7 +226,9 @@ def unflatten(flat: Sequence[A], layout: Layout) -> OrderedDict[Any, list[A]]:
 
 def _cast_and_flatten(features: Any, out: Any, dim: int, dtype: Any, packed: bool) -> Flat[Any]:
     if _tracing.by_anyone():
-        return _trace(features, dim, out, dtype, packed)
+        table = read(features)
+        if _tracing.watches(table):
+            return _tracing.flatten(table, dim, out, dtype, packed)
     native = _engine is _native.flatten
     flat = _native.cast(features, out, dim, dtype, packed) if native else None
     if flat is None:
@@ -247,12 +250,27 @@ def _cast_in_python(table: Features, out: Any, dim: int, dtype: Any, packed: boo
 def _cat(tensors: Any, dim: int, out: Any, dtype: Any) -> Any:
     table: Any = read_tensors(tensors)
     try:
+        if _tracing.by_dynamo():
+            return _trace_cat(table, dim, out, dtype)
         return flatten(table, dim=dim, out=None if out is None else [out], dtype=dtype)[0]
     except Error as error:
         raise of_cat(error) from None
 
 
 def _trace(features: Any, dim: int, out: Any, dtype: Any, packed: bool) -> Flat[Any]:
-    from ._torch import traced
+    """Show Dynamo plain operations, or where it cannot follow a break in its graph."""
+    from . import _breaks, _traced
 
-    return traced(features, dim, out, dtype, packed)
+    table = read(features)
+    if _breaks.SEES_FLAT and _traced.takes(table):
+        return _traced.flatten(table, dim, out, dtype, packed)
+    call = _tracing.outside(flatten, features, dim=dim, out=out, dtype=dtype, packed=packed)
+    return call  # type: ignore[no-any-return]
+
+
+def _trace_cat(table: Any, dim: int, out: Any, dtype: Any) -> Any:
+    from . import _traced
+
+    if _traced.takes(table):
+        return _traced.cat(table, dim, out, dtype)
+    return _tracing.outside(cat, table.grid, dim, out=out, dtype=dtype)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from operator import index
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from . import _tracing
 from ._errors import make, type_name
 from ._features import Features
 from ._flat import make as make_flat
@@ -84,7 +85,11 @@ class Arena(Mapping[Any, Slots]):
             [5., 5., 5.]])
     """
 
+    @_tracing.breaks_graph
     def __init__(self, layout: Layout) -> None:
+        if _tracing.by_dynamo():
+            _tracing.outside(Arena.__init__, self, layout)
+            return
         self._outs, self._slots, self._layout = build(layout)
         self._each = [slot for line in self._slots.values() for slot in line]
         self._shapes = [tuple(slot.shape) for slot in self._each]
@@ -95,6 +100,7 @@ class Arena(Mapping[Any, Slots]):
         return self._layout
 
     @property
+    @_tracing.breaks_graph
     def flat(self) -> Flat[Any]:
         """The outputs: the same arrays each time, in a new list.
 
@@ -124,6 +130,8 @@ class Arena(Mapping[Any, Slots]):
         >>> before, arena.flat[0] is before
         (tensor([[7., 7.]]), True)
         """
+        if _tracing.by_dynamo():
+            return _tracing.outside(Arena.flat.fget, self)  # type: ignore[no-any-return, attr-defined]
         shapes = [slot.shape for slot in self._each]
         if shapes != self._shapes:
             raise self._resized(shapes)
@@ -131,6 +139,7 @@ class Arena(Mapping[Any, Slots]):
         flat._made = "arena"
         return flat
 
+    @_tracing.breaks_graph
     def put(self, key: Any, batch: int, array: Any) -> None:
         """Copy an array into a slot.
 
@@ -172,14 +181,20 @@ class Arena(Mapping[Any, Slots]):
             ...
         goflat._errors.ShapeError: key 'a', batch 0: got (3, 2), want (1, 2)
         """
+        if _tracing.by_dynamo():
+            _tracing.outside(Arena.put, self, key, batch, array)
+            return
         slots = self[key]
         slot = slots[index(batch)]
         place = key, range(len(slots))[batch]
         arrays = _fitting(array, slot, place, self._layout.dim)
         arrays.concat([array], self._layout.dim, slot, tuple(slot.shape))
 
+    @_tracing.breaks_graph
     def __getitem__(self, key: Any) -> Slots:
         """Return the slots of `key`, one per batch."""
+        if _tracing.by_dynamo():
+            return _tracing.outside(Arena.__getitem__, self, key)  # type: ignore[no-any-return]
         try:
             return self._slots[key]
         except KeyError:

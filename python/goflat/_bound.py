@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from . import _api, _native
+from . import _api, _native, _tracing
 from ._errors import make, type_name
 from ._features import read
 from ._kinds import kind_of
@@ -72,6 +72,7 @@ class Bound:
             options = self._call.get("dim", 0), self._packed, self._call.get("dtype")
             self._handle = _native.bind(_native.as_dict(self._entries), self._outs, *options)
 
+    @_tracing.breaks_graph
     def __call__(self) -> Flat[Any]:
         """Join the entries again, as they are now.
 
@@ -85,6 +86,8 @@ class Bound:
         DeviceError
             If a launch fails.
         """
+        if _tracing.by_dynamo():
+            return _tracing.outside(Bound.__call__, self)  # type: ignore[no-any-return]
         core = _native._core
         if not self._handle or core is None:
             self._join()

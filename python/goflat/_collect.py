@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, ContextDecorator
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
-from . import _native, _pools
+from . import _native, _pools, _tracing
 from ._errors import DeviceError, of_memory
 from ._room import Room
 
@@ -26,6 +26,7 @@ room = Room
 _threads = threading.local()  # .contexts: those that this thread is in
 
 
+@_tracing.breaks_graph
 def collect(device: Any = None) -> AbstractContextManager[None]:
     """Let tensors that are made inside lie in one address range, whatever lies between them.
 
@@ -71,6 +72,8 @@ def collect(device: Any = None) -> AbstractContextManager[None]:
     >>> goflat.flatten(features)[0].shape
     (5, 4)
     """
+    if _tracing.by_dynamo():
+        return _tracing.outside(collect, device)  # type: ignore[no-any-return]
     return _Collecting(device)
 
 
@@ -84,7 +87,11 @@ class _Collecting(ContextDecorator, AbstractContextManager[None]):
         self._device = device
         self._open: list[Context | None] = []
 
+    @_tracing.breaks_graph
     def __enter__(self) -> None:
+        if _tracing.by_dynamo():
+            _tracing.outside(_Collecting.__enter__, self)
+            return
         device = self._device
         if device is None and _checked and _native._core is not None:
             ordinal: int | None = _pools.calls.current()
@@ -95,12 +102,16 @@ class _Collecting(ContextDecorator, AbstractContextManager[None]):
         else:
             self._open.append(Context(ordinal))
 
+    @_tracing.breaks_graph
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if _tracing.by_dynamo():
+            _tracing.outside(_Collecting.__exit__, self, kind, error, traceback)
+            return
         context = self._open.pop()
         if context is None:
             return

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from . import _tracing, _verify, _warning
 from ._containers import Containers
 from ._errors import Error, GrowthWarning, of_cat, of_memory
-from ._features import read_tensors
+from ._features import read, read_tensors
 from ._flat import make as make_flat
 from ._kinds import arrays_of, kind_of, refuse
 from ._layout import describe, offsets
@@ -48,6 +48,7 @@ def flatten_(
 def flatten_(
     features: Sequence[Mapping[Any, A]], *, max_growth: int | None = ..., wait: Sequence[Any] = ...
 ) -> Flat[A]: ...
+@_tracing.breaks_graph
 def flatten_(
     features: Any, *, max_growth: int | None = None, wait: Sequence[Any] = ()
 ) -> Flat[Any]:
@@ -97,7 +98,8 @@ def flatten_(
     ``GOFLAT_INPLACE=0`` in the environment forbids writing over entries, ``GOFLAT_VERIFY=1``
     compares each result with `torch.cat` and checks that nothing held has changed.
 
-    While a CUDA graph is captured, and under torch.compile or tracing, outputs are new.
+    While a CUDA graph is captured, and where torch.jit.trace or torch.export without Dynamo
+    watches, outputs are new. Under torch.compile this is a break in the graph: docs/compile.md.
 
     Examples
     --------
@@ -109,11 +111,15 @@ def flatten_(
     >>> flat[0].tolist(), features
     ([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]], {})
     """
-    if _tracing.by_dynamo() or _tracing.by_anyone():
+    if _tracing.by_dynamo():
+        call = _tracing.outside(flatten_, features, max_growth=max_growth, wait=wait)
+        return call  # type: ignore[no-any-return]
+    if _tracing.by_anyone():
         return _traced(features, False)
     return _consume(Containers(features), max_growth, wait)
 
 
+@_tracing.breaks_graph
 def cat_(tensors: Sequence[A], *, max_growth: int | None = None, wait: Sequence[Any] = ()) -> A:
     """Join arrays along dim 0 within their own memory, and empty `tensors`.
 
@@ -150,7 +156,10 @@ def cat_(tensors: Sequence[A], *, max_growth: int | None = None, wait: Sequence[
     >>> goflat.cat_(parts, max_growth=0), parts
     (tensor([0., 1., 2., 3.]), [])
     """
-    if _tracing.by_dynamo() or _tracing.by_anyone():
+    if _tracing.by_dynamo():
+        call = _tracing.outside(cat_, tensors, max_growth=max_growth, wait=wait)
+        return call  # type: ignore[no-any-return]
+    if _tracing.by_anyone():
         return _traced(tensors, True)[0]  # type: ignore[no-any-return]
     try:
         return _consume(Containers(tensors, one_key=True), max_growth, wait)[0]  # type: ignore[no-any-return]
@@ -160,9 +169,8 @@ def cat_(tensors: Sequence[A], *, max_growth: int | None = None, wait: Sequence[
 
 def _traced(features: Any, one_key: bool) -> Flat[Any]:
     """Join in plain operations for a compiler or tracer, which decides where results lie."""
-    from ._torch import traced
-
-    flat = traced(read_tensors(features) if one_key else features, 0, None, None, False)
+    table = read_tensors(features) if one_key else read(features)
+    flat = _tracing.flatten(table, 0, None, None, False)
     if hasattr(features, "clear"):
         features.clear()
     return flat

@@ -36,7 +36,7 @@ class Error(Exception):
         got: str | None = None,
         want: str | None = None,
     ) -> None:
-        super().__init__(message)
+        self.args = (message,)  # as Exception.__init__ does, which Dynamo cannot follow
         self.key = key
         self.batch = batch
         self.got = got

@@ -36,11 +36,9 @@ def flatten(features: Any, outs: Any, dim: Any, packed: bool) -> Flat[Any]:
     packed : bool
         Whether the outputs are to lie in one buffer.
     """
-    if _tracing.by_anyone():
-        from ._torch import traced
-
-        return traced(features, dim, outs, None, packed)
     table = read(features)
+    if _tracing.watches(table):
+        return _tracing.flatten(table, dim, outs, None, packed)
     if not table.grid:
         return _nothing(table, outs, packed)
     arrays = arrays_of(table)

@@ -8,6 +8,7 @@ from operator import index
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from . import _tracing
 from ._errors import make, type_name
 from ._features import Features, read
 from ._kinds import arrays_of
@@ -99,7 +100,7 @@ class Layout:
         (2, 5)
         """
         table = read(features)
-        if table.grid:
+        if table.grid and not _tracing.by_dynamo():
             table = table._replace(grid=arrays_of(table).load(table.grid, table.place))
         return describe(table, dim)
 
@@ -128,15 +129,13 @@ def describe(table: Features, dim: Any) -> Layout:
     if not table.grid:
         nothing: dict[Any, tuple[int, ...]] = {key: () for key in table.keys}
         return Layout(table.keys, table.batches, nothing, (), None, (), 0)
-    shapes = [tuple(entry.shape) for entry in table.grid]
-    model = next((e for e, shape in enumerate(shapes) if shape != (0,)), 0)
-    axis = _axis(table, dim, model, shapes[model])
-    row_shape = shapes[model][:axis] + shapes[model][axis + 1 :]
-    _check(table, shapes, row_shape, axis, table.grid[model].dtype)
-    extents = tuple(0 if shape == (0,) else shape[axis] for shape in shapes)
+    shapes, model, axis = fit(table, dim)
+    shape = shapes[model]
+    extents = tuple(shape[axis] if len(shape) == len(shapes[model]) else 0 for shape in shapes)
     rows = _by_key(table.keys, extents, table.batches)
     devices = tuple(device_of(entry) for entry in table.grid[: table.batches])
     dtype = table.grid[model].dtype
+    row_shape = shape[:axis] + shape[axis + 1 :]
     return Layout(table.keys, table.batches, rows, row_shape, dtype, devices, axis)
 
 
@@ -152,6 +151,23 @@ class _Meant:
         self.shape = entry.shape
         self.dtype = dtype
         self.device = getattr(entry, "device", "cpu")
+
+
+def fit(table: Features, dim: Any) -> tuple[list[tuple[int, ...]], int, int]:
+    """Check that the entries, at least one, fit together, as `torch.cat` would.
+
+    Returns
+    -------
+    (shapes, model, axis)
+        Shape of each entry; which entry the others are like, the first that is not skipped; and
+        `dim` as a number that is not negative.
+    """
+    shapes = [tuple(entry.shape) for entry in table.grid]
+    model = _model(table, shapes)
+    shape = shapes[model]
+    axis = _axis(table, dim, shapes, len(shape))
+    _check(table, shapes, shape[:axis] + shape[axis + 1 :], axis, table.grid[model].dtype)
+    return shapes, model, axis
 
 
 def from_native(
@@ -230,21 +246,44 @@ def _by_key(
     return {key: extents[start : start + batches] for key, start in zip(keys, starts, strict=True)}
 
 
-def _axis(table: Features, dim: Any, model: int, shape: tuple[int, ...]) -> int:
-    """Normalise `dim` by the first entry that counts; `torch.cat` skips those of shape (0,)."""
+def _axis(table: Features, dim: Any, shapes: list[tuple[int, ...]], ndim: int) -> int:
+    """Normalise `dim` by the number of dimensions; where all is skipped `torch.cat` takes any."""
     try:
         axis = index(None if isinstance(dim, bool) else dim)  # type: ignore[arg-type]
     except TypeError:
         raise make("DTYPE", None, None, f"dim of type {type_name(dim)}", "an int") from None
-    if shape == (0,):  # nothing but skipped entries: torch.cat then takes any dim
+    if -ndim <= axis < ndim:
+        return axis % ndim
+    for e, shape in enumerate(shapes):
+        if not _is_skipped(shape):
+            raise _no_axis(table.place(e), axis, shape)
+    return 0
+
+
+def _no_axis(place: tuple[Any, int], axis: int, shape: tuple[int, ...]) -> Exception:
+    if not shape:
+        return make("SHAPE", *place, "a 0-dim tensor", "at least 1 dim")
+    want = f"-{len(shape)} <= dim < {len(shape)}"
+    return make("SHAPE", *place, f"dim {axis} for shape {shape}", want)
+
+
+def _model(table: Features, shapes: list[tuple[int, ...]]) -> int:
+    """Return the first entry that `torch.cat` does not skip, or 0.
+
+    Sizes are looked at only where that may matter: to a tracer each look is a guard, and sizes
+    that depend on data have no answer.
+    """
+    dtype = table.grid[0].dtype
+    if all(len(shape) == 1 for shape in shapes) and all(e.dtype == dtype for e in table.grid):
         return 0
-    ndim = len(shape)
-    if ndim == 0:
-        raise make("SHAPE", *table.place(model), "a 0-dim tensor", "at least 1 dim")
-    if not -ndim <= axis < ndim:
-        got = f"dim {axis} for shape {shape}"
-        raise make("SHAPE", *table.place(model), got, f"-{ndim} <= dim < {ndim}")
-    return axis % ndim
+    for e, shape in enumerate(shapes):
+        if not _is_skipped(shape):
+            return e
+    return 0
+
+
+def _is_skipped(shape: tuple[int, ...]) -> bool:
+    return len(shape) == 1 and shape[0] == 0
 
 
 def _check(
@@ -255,7 +294,7 @@ def _check(
     devices = [device_of(entry) for entry in table.grid[: table.batches]]
     for e, (entry, shape) in enumerate(zip(table.grid, shapes, strict=True)):
         fits = len(shape) == ndim and shape[:axis] == before and shape[axis + 1 :] == after
-        if not fits and shape != (0,):
+        if not fits and not _is_skipped(shape):
             raise make("SHAPE", *table.place(e), str(shape), _free_rows(before, after))
         if entry.dtype != dtype:
             raise make("DTYPE", *table.place(e), dtype_name(entry.dtype), dtype_name(dtype))

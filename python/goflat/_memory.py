@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from . import _native
+from . import _native, _tracing
 
 _DEVICES = 64  # more than one process sees; a question about a device takes about 1 µs
 
 
+@_tracing.breaks_graph
 def memory() -> dict[str, int]:
     """Say how many bytes of device memory goflat itself holds between calls.
 
@@ -32,6 +33,8 @@ def memory() -> dict[str, int]:
     >>> goflat.memory()
     {}
     """
+    if _tracing.by_dynamo():
+        return _tracing.outside(memory)  # type: ignore[no-any-return]
     core = _native._core
     if core is None:  # no extension, no CUDA
         return {}

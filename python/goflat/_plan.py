@@ -8,6 +8,7 @@ from math import prod
 from operator import index
 from typing import TYPE_CHECKING, Any
 
+from . import _tracing
 from ._cast import fuses, temporary
 from ._errors import make, type_name
 from ._features import read
@@ -177,6 +178,7 @@ class Plan:
         """Say it in one line."""
         return f"Plan({headline(self)})"
 
+    @_tracing.breaks_graph
     def __call__(self, features: Any, out: Any = None) -> Flat[Any]:
         """Check that the plan still holds for `features`, and run it.
 
@@ -199,6 +201,8 @@ class Plan:
         MemoryLimitError
             If a consuming plan would now grow more than it says.
         """
+        if _tracing.by_dynamo():
+            return _tracing.outside(Plan.__call__, self, features, out)  # type: ignore[no-any-return]
         from . import _api, _consume
 
         call = self._call
@@ -216,6 +220,7 @@ class Plan:
         self._match(describe_cast(features, 0, None)[0])
         return _consume.flatten_(features, max_growth=worst if limit is None else limit)
 
+    @_tracing.breaks_graph
     def bind(self, features: Any, out: Any = None) -> Bound:
         """Run the plan, and return what runs it again on the same memory.
 
@@ -245,6 +250,8 @@ class Plan:
         >>> goflat.plan(features).bind(features).flat
         [tensor([0., 0., 1.])]
         """
+        if _tracing.by_dynamo():
+            return _tracing.outside(Plan.bind, self, features, out)  # type: ignore[no-any-return]
         from . import _bound
 
         return _bound.bind(self, features, out)
@@ -265,6 +272,7 @@ class Plan:
         return self.layout.keys[e // self.layout.batches], e % self.layout.batches
 
 
+@_tracing.breaks_graph
 def plan(
     features: Any,
     *,
@@ -310,6 +318,9 @@ def plan(
     48
     """
     call = {"inplace": inplace, "dim": dim, "dtype": dtype, "packed": packed}
+    if _tracing.by_dynamo():
+        made = _tracing.outside(plan, features, max_growth=max_growth, **call)
+        return made  # type: ignore[no-any-return]
     call["max_growth"] = max_growth = whole(max_growth)
     if inplace:
         made = _plan_consuming(features, dim, dtype, packed)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from . import _native
+from . import _native, _tracing
 from ._errors import make, type_name
 from ._kinds import kind_of
 
@@ -25,6 +25,7 @@ _DEFAULT = (0, 1)  # handles of the legacy default stream, which every device ha
 _ANYWHERE = (*_DEFAULT, 2)  # and of the default stream of the calling thread
 
 
+@_tracing.breaks_graph
 def record_stream(flat_or_tensor: Any, stream: Any) -> None:
     """Keep memory from being used again before what `stream` does now is done.
 
@@ -57,6 +58,9 @@ def record_stream(flat_or_tensor: Any, stream: Any) -> None:
     >>> if torch.cuda.is_available():
     ...     goflat.record_stream(flat, torch.cuda.current_stream())
     """
+    if _tracing.by_dynamo():
+        _tracing.outside(record_stream, flat_or_tensor, stream)
+        return
     check_stream(stream)
     many = isinstance(flat_or_tensor, (list, tuple))
     for tensor in list(_tensors(flat_or_tensor if many else (flat_or_tensor,))):

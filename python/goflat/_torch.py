@@ -14,9 +14,6 @@ import torch
 from torch.autograd import forward_ad
 
 from . import _tracing
-from ._features import read
-from ._flat import make
-from ._layout import describe
 from ._overlap import View
 
 if TYPE_CHECKING:
@@ -25,7 +22,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ._features import Features
-    from ._flat import Flat
     from ._kinds import Arrays, Place, Refusal
     from ._layout import Layout
 
@@ -246,42 +242,6 @@ def _write(entries: list[Tensor], dim: int, out: Tensor) -> None:
 def _is_a(tensor: Tensor, module: str, name: str) -> bool:
     """Report whether `tensor` is of a class whose module may not even be loaded."""
     return isinstance(tensor, getattr(sys.modules.get(module), name, ()))
-
-
-def traced(features: Any, dim: int, out: Any, dtype: Any, packed: bool) -> Flat[Tensor]:
-    """Do the job in plain torch operations, for a compiler or tracer that watches.
-
-    Inductor can then write producers straight into the results. Memory format and aliasing are
-    those of the operations used: packed outputs are views.
-    """
-    table = read(features)
-    if dtype is not None:
-        table = table._replace(grid=[entry.to(dtype) for entry in table.grid])
-    jit = not torch.compiler.is_compiling() and torch._C._is_tracing()
-    layout = _describe_untraced(table, dim) if jit else describe(table, dim)
-    if not table.grid:
-        return make([], layout)
-    columns = [table.column(b) for b in range(table.batches)]
-    if packed:
-        buffer = _cat([entry for column in columns for entry in column], layout.dim, out)
-        rows = [sum(t.shape[layout.dim] for t in c if t.dim() > layout.dim) for c in columns]
-        return make(torch.split_with_sizes(buffer, rows, layout.dim), layout, buffer)
-    outs = [None] * table.batches if out is None else out
-    return make([_cat(c, layout.dim, o) for c, o in zip(columns, outs, strict=True)], layout)
-
-
-def _describe_untraced(table: Features, dim: int) -> Layout:
-    """Return the layout in plain numbers: under torch.jit.trace sizes are tensors."""
-    state = torch._C._get_tracing_state()
-    torch._C._set_tracing_state(None)  # type: ignore[attr-defined]
-    try:
-        return describe(table, dim)
-    finally:
-        torch._C._set_tracing_state(state)  # type: ignore[attr-defined]
-
-
-def _cat(entries: list[Tensor], dim: int, out: Tensor | None) -> Tensor:
-    return torch.cat(entries, dim) if out is None else torch.cat(entries, dim, out=out)
 
 
 def is_plain_class(tensor: Tensor) -> bool:
