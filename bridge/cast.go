@@ -12,7 +12,7 @@ import (
 )
 
 // Cast is Flatten with a conversion to the dtype of the tensor at the address like, on CUDA devices only. Status 5 asks
-// for Prove: nobody has said yet how torch converts to that dtype on a device of the job. rules of 0 or more are a
+// for Prove: nobody has compared these conversions with torch's yet on a device of the job. rules of 0 or more are a
 // trial, which takes them for the truth.
 func Cast(features, outs, result, dim, flags, like, rules int64) (status int64, err error) {
 	runtime.LockOSThread()
@@ -31,10 +31,11 @@ func Cast(features, outs, result, dim, flags, like, rules int64) (status int64, 
 // noTrial: what conversions give has to have been proved.
 const noTrial = -1
 
-// A proof is what a comparison with torch has shown of conversions to a type on a device.
+// A proof is what comparisons with torch have shown of conversions to a type on a device. Bit f stands for those from
+// type f.
 type proof struct {
-	rules flatten.Rules
-	from  int64 // bit f: conversions from type f give torch's bits
+	rules        flatten.Rules
+	tried, right int64
 }
 
 var proofs struct {
@@ -42,9 +43,9 @@ var proofs struct {
 	all map[int32]*[flatten.NumFloats]*proof // by device
 }
 
-// Prove says that on a CUDA device, under rules, conversions to a type from the types whose bits are set in from give
-// torch's bits, and others do not. Types are numbered as in package flatten. It returns 0.
-func Prove(device, to, rules, from int64) int64 {
+// Prove says that on a CUDA device, under rules, conversions to a type from the types whose bits are set in tried have
+// been compared with torch's, and which were right. Types are numbered as in package flatten. It returns 0.
+func Prove(device, to, rules, tried, right int64) int64 {
 	proofs.Lock()
 	defer proofs.Unlock()
 	if proofs.all == nil {
@@ -53,7 +54,12 @@ func Prove(device, to, rules, from int64) int64 {
 	if proofs.all[int32(device)] == nil {
 		proofs.all[int32(device)] = new([flatten.NumFloats]*proof)
 	}
-	proofs.all[int32(device)][to] = &proof{flatten.Rules(rules), from}
+	all := proofs.all[int32(device)]
+	p := proof{rules: flatten.Rules(rules), tried: tried, right: right}
+	if old := all[to]; old != nil {
+		p.tried, p.right = old.tried|tried, old.right&^tried|right
+	}
+	all[to] = &p
 	return 0
 }
 
@@ -116,10 +122,10 @@ func (j *job) look(sources int64) C.int {
 			return C.GF_FALLBACK
 		}
 		p := proved(device, j.target)
-		if p == nil {
+		if p == nil || sources&^p.tried != 0 {
 			return C.GF_UNPROVED
 		}
-		if sources&^p.from != 0 || b > 0 && p.rules != j.rules {
+		if sources&^p.right != 0 || b > 0 && p.rules != j.rules {
 			return C.GF_FALLBACK
 		}
 		j.rules = p.rules

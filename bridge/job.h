@@ -14,7 +14,7 @@ enum {
   GF_FALLBACK = 2,   // something only the framework itself does right (subclasses, dispatch modes, odd dtypes)
   GF_NORMALISE = 3,  // the containers are not dict/OrderedDict of list/tuple: Python reads them and calls again
   GF_ERROR = 4,      // job->error says what, or a Python exception is pending
-  GF_UNPROVED = 5,   // nobody has said how torch converts on a device of the job: Python finds out and calls again
+  GF_UNPROVED = 5,   // conversions have not been compared with torch's on a device: Python does and calls again
   GF_RECORD = 6,     // done, and autograd has to be told: the result's _columns has the entries of each batch, a tuple of tuples
 };
 

@@ -5,7 +5,7 @@ import "math"
 // Float is a type of floating-point numbers that can be converted to the others.
 type Float uint8
 
-// The types, numbered as in gpu/kernels/cast.cuh.
+// The types, numbered as in python/goflat/_proofs.py.
 const (
 	Float64 Float = iota
 	Float32
@@ -17,18 +17,19 @@ const (
 )
 
 // floats says what the types are made of: the DLPack dtype, bits of the fraction, the bias of
-// exponents.
+// exponents; and what kernels call them.
 var floats = [NumFloats]struct {
 	dtype    DType
 	fraction int
 	bias     int
+	short    string
 }{
-	Float64:      {DType{CodeFloat, 64, 1}, 52, 1023},
-	Float32:      {DType{CodeFloat, 32, 1}, 23, 127},
-	Float16:      {DType{CodeFloat, 16, 1}, 10, 15},
-	BFloat16:     {DType{CodeBfloat, 16, 1}, 7, 127},
-	Float8E4M3FN: {DType{CodeFloat8E4M3FN, 8, 1}, 3, 7},
-	Float8E5M2:   {DType{CodeFloat8E5M2, 8, 1}, 2, 15},
+	Float64:      {DType{CodeFloat, 64, 1}, 52, 1023, "f64"},
+	Float32:      {DType{CodeFloat, 32, 1}, 23, 127, "f32"},
+	Float16:      {DType{CodeFloat, 16, 1}, 10, 15, "f16"},
+	BFloat16:     {DType{CodeBfloat, 16, 1}, 7, 127, "bf16"},
+	Float8E4M3FN: {DType{CodeFloat8E4M3FN, 8, 1}, 3, 7, "e4m3"},
+	Float8E5M2:   {DType{CodeFloat8E5M2, 8, 1}, 2, 15, "e5m2"},
 }
 
 // FloatOf returns the type of a dtype, and whether it is one.
@@ -46,6 +47,9 @@ func (f Float) DType() DType { return floats[f].dtype }
 
 // Bytes is the size of a number.
 func (f Float) Bytes() int64 { return floats[f].dtype.ElemBytes() }
+
+// Short is the name in kernels: "f32", "bf16", "e4m3".
+func (f Float) Short() string { return floats[f].short }
 
 // String is the name of the dtype.
 func (f Float) String() string { return floats[f].dtype.String() }
@@ -68,8 +72,8 @@ func Convert(to, from Float, code uint64, rules Rules) uint64 {
 	return to.encode(from.decode(code), rules)
 }
 
-// single32 is the bits of a NaN as instructions for float32 make it.
-const single32 = 0x7fffffff
+// nan32 is the bits of a NaN as the instruction for halves makes it.
+const nan32 = 0x7fffffff
 
 // decode returns the float32 of a code.
 func (f Float) decode(code uint64) float32 {
@@ -78,7 +82,7 @@ func (f Float) decode(code uint64) float32 {
 		if v := math.Float64frombits(code); v == v {
 			return float32(v)
 		}
-		return math.Float32frombits(single32)
+		return math.Float32frombits(uint32(code>>32)&(1<<31) | 0x7fc00000 | uint32(code>>29)&0x3fffff)
 	case Float32:
 		return math.Float32frombits(uint32(code))
 	case BFloat16:
@@ -112,9 +116,9 @@ func (f Float) special(sign uint32, nan bool) uint32 {
 	case !nan:
 		return sign | 0x7f800000
 	case f == Float8E5M2:
-		return sign | single32
+		return sign | nan32
 	}
-	return single32
+	return nan32
 }
 
 // encode returns the code of a float32.
@@ -124,7 +128,7 @@ func (f Float) encode(v float32, rules Rules) uint64 {
 	case f == Float32:
 		return bits
 	case v != v:
-		return f.nan(bits>>31, rules)
+		return f.nan(bits, rules)
 	case f == Float64:
 		return math.Float64bits(float64(v))
 	}
@@ -136,17 +140,17 @@ func (f Float) encode(v float32, rules Rules) uint64 {
 	return bits>>31<<(size-1) | min(f.round(math.Abs(float64(v))), most)
 }
 
-// nan returns the code of a NaN.
-func (f Float) nan(sign uint64, rules Rules) uint64 {
+// nan returns the code of a NaN of float32. Only float64 keeps its payload.
+func (f Float) nan(bits uint64, rules Rules) uint64 {
 	switch f {
 	case Float64:
-		return 0x7fffffffffffffff
+		return bits>>31<<63 | 0x7ff8<<48 | bits&0x7fffff<<29
 	case Float16:
 		return 0x7fff
 	case BFloat16:
 		return uint64(rules)
 	}
-	return sign<<7 | 0x7f
+	return bits>>31<<7 | 0x7f
 }
 
 // round returns the code that a magnitude would have if f had no largest number.

@@ -18,12 +18,12 @@ import (
 var ErrMisaligned = errors.New("misaligned elements")
 
 // Cast converts the elements of a plan's batches that live on one CUDA device, as
-// [flatten.ApplyCast] would, in one launch if the job is ordinary, whatever the types of its
-// entries. Everything else is as for [Gather], and an element that is not aligned is
-// [ErrMisaligned] before anything is launched.
+// [flatten.ApplyCast] would, in one launch for each type of its entries if the job is ordinary.
+// Everything else is as for [Gather], and an element that is not aligned is [ErrMisaligned] before
+// anything is launched.
 //
-// The first cast to a type on a device loads its kernels, which the driver compiles if it has not
-// kept them.
+// The first cast between two types on a device loads its kernels, which the driver compiles if it
+// has not kept them.
 func Cast(device int, stream uintptr, cast *flatten.Cast, dst, src []uintptr) error {
 	if len(cast.Plan.Segments) == 0 {
 		return nil
@@ -31,13 +31,13 @@ func Cast(device int, stream uintptr, cast *flatten.Cast, dst, src []uintptr) er
 	if err := checkCast(cast, dst, src); err != nil {
 		return err
 	}
-	on, err := useCaster(device, cast.To)
+	on, err := useCasters(device, cast)
 	if err != nil {
 		return err
 	}
 	c := takeCastCall(on, stream)
 	defer c.putBack()
-	c.job = castJob(on.on, device, cast, dst, src)
+	c.job = castJob(on.loaded, device, cast, dst, src)
 	return c.run()
 }
 
@@ -46,14 +46,14 @@ func PrepareCast(device int, cast *flatten.Cast, dst, src []uintptr) (*Prepared,
 	if err := checkCast(cast, dst, src); err != nil {
 		return nil, err
 	}
-	on, err := useCaster(device, cast.To)
+	on, err := useCasters(device, cast)
 	if err != nil {
 		return nil, err
 	}
-	p := &Prepared{on: on.on}
+	p := &Prepared{on: on.loaded}
 	c := takeCastCall(on, 0)
 	defer c.putBack()
-	c.job = castJob(on.on, device, cast, dst, src)
+	c.job = castJob(on.loaded, device, cast, dst, src)
 	err = c.tables.Run(&c.job, func(l *launch.CastLaunch) error {
 		own := on.start(l)
 		own.table = slices.Clone(own.table)
@@ -91,67 +91,79 @@ func checkCast(cast *flatten.Cast, dst, src []uintptr) error {
 	return nil
 }
 
-// A caster is the kernels of casts to one type, loaded on one device to the end of the process. It
-// does not change.
+// A caster is the kernels of casts between two types, loaded on one device to the end of the
+// process. It does not change.
 type caster struct {
 	on        *loaded
 	module    cu.Module
 	functions [2]uintptr // CUfunction, the one with the large table last
 }
 
-// useCaster returns a device ready for casts to a type; the first call loads them.
-func useCaster(ordinal int, to flatten.Float) (*caster, error) {
+// casting is a device ready for a cast.
+type casting struct {
+	*loaded
+	device *device
+}
+
+// useCasters returns a device ready for a cast; the first one of its types loads them.
+func useCasters(ordinal int, cast *flatten.Cast) (casting, error) {
 	d, err := find(ordinal)
 	if err != nil {
-		return nil, err
+		return casting{}, err
 	}
 	on, err := d.use()
 	if err != nil {
-		return nil, err
+		return casting{}, err
 	}
-	if c := d.casters[to].Load(); c != nil {
-		return c, nil
+	for _, from := range cast.From {
+		if d.casters[from][cast.To].Load() != nil {
+			continue
+		}
+		if err := d.loadCaster(on, from, cast.To); err != nil {
+			return casting{}, fmt.Errorf("load kernels from %v to %v on device %d: %w", from, cast.To, ordinal, err)
+		}
 	}
+	return casting{on, d}, nil
+}
+
+// loadCaster loads the kernels between two types, unless somebody else has by now.
+func (d *device) loadCaster(on *loaded, from, to flatten.Float) error {
 	d.loading.Lock()
 	defer d.loading.Unlock()
-	if c := d.casters[to].Load(); c != nil {
-		return c, nil
+	if d.casters[from][to].Load() != nil {
+		return nil
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	err = relaxed(func() error {
-		c, err := loadCaster(on, to)
+	return relaxed(func() error {
+		c, err := loadCaster(on, from, to)
 		if err == nil {
-			d.casters[to].Store(c)
+			d.casters[from][to].Store(c)
 		}
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("load kernels of casts to %v on device %d: %w", to, ordinal, err)
-	}
-	return d.casters[to].Load(), nil
 }
 
 // loadCaster loads the kernels, or leaves nothing behind.
-func loadCaster(on *loaded, to flatten.Float) (*caster, error) {
+func loadCaster(on *loaded, from, to flatten.Float) (*caster, error) {
 	s, err := enter(on.context)
 	if err != nil {
 		return nil, err
 	}
 	c := &caster{on: on}
-	if c.module, err = cu.LoadData(kernels.Casts[to]); err != nil {
+	if c.module, err = cu.LoadData(kernels.Cast(from, to)); err != nil {
 		return nil, s.leave(failure("cuModuleLoadData", err))
 	}
-	if err := s.leave(c.findFunctions(to)); err != nil {
+	if err := s.leave(c.findFunctions(from, to)); err != nil {
 		c.unload()
 		return nil, err
 	}
 	return c, nil
 }
 
-func (c *caster) findFunctions(to flatten.Float) (err error) {
+func (c *caster) findFunctions(from, to flatten.Float) (err error) {
 	for i := range c.functions {
-		k := launch.CastKernel{To: to, Large: i == 1}
+		k := launch.CastKernel{From: from, To: to, Large: i == 1}
 		if c.functions[i], err = kernelOf(c.module, k.String(), launch.CastThreads); err != nil {
 			return err
 		}
@@ -168,7 +180,8 @@ func (c *caster) unload() {
 }
 
 // start is what enqueues a launch.
-func (c *caster) start(l *launch.CastLaunch) start {
+func (on casting) start(l *launch.CastLaunch) start {
+	c := on.device.casters[l.Kernel.From][l.Kernel.To].Load()
 	s := start{function: c.functions[0], blocks: l.Blocks, threads: launch.CastThreads, table: l.Table}
 	if l.Kernel.Large {
 		s.function = c.functions[1]
@@ -180,7 +193,7 @@ func (c *caster) start(l *launch.CastLaunch) start {
 type castCall struct {
 	tables launch.Cast
 	job    launch.CastJob
-	on     *caster
+	on     casting
 	stream uintptr
 	launch func(*launch.CastLaunch) error // c.enqueue, made once
 	next   *castCall                      // in the list of idle ones
@@ -190,7 +203,7 @@ type castCall struct {
 func (c *castCall) run() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	s, err := enter(c.on.on.context)
+	s, err := enter(c.on.context)
 	if err != nil {
 		return err
 	}
@@ -211,7 +224,7 @@ var idleCasts struct {
 	first *castCall
 }
 
-func takeCastCall(on *caster, stream uintptr) *castCall {
+func takeCastCall(on casting, stream uintptr) *castCall {
 	idleCasts.Lock()
 	c := idleCasts.first
 	if c != nil {
@@ -227,7 +240,7 @@ func takeCastCall(on *caster, stream uintptr) *castCall {
 }
 
 func (c *castCall) putBack() {
-	c.job, c.on = launch.CastJob{}, nil // hold nothing of the caller's
+	c.job, c.on = launch.CastJob{}, casting{} // hold nothing of the caller's
 	idleCasts.Lock()
 	defer idleCasts.Unlock()
 	c.next, idleCasts.first = idleCasts.first, c

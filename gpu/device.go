@@ -26,8 +26,8 @@ type device struct {
 	loaded  atomic.Pointer[loaded]
 	// permuter is of the same kind, from the first permutation on.
 	permuter atomic.Pointer[permuter]
-	// casters are of the same kind, from the first cast to a type on.
-	casters [flatten.NumFloats]atomic.Pointer[caster]
+	// casters are of the same kind, from the first cast between two types on.
+	casters [flatten.NumFloats][flatten.NumFloats]atomic.Pointer[caster]
 }
 
 // loaded is a device in use. It does not change.

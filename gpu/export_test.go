@@ -68,9 +68,11 @@ func Unload(ordinal int) {
 	if p := d.permuter.Swap(nil); p != nil {
 		p.unload()
 	}
-	for to := range d.casters {
-		if c := d.casters[to].Swap(nil); c != nil {
-			c.unload()
+	for from := range d.casters {
+		for to := range d.casters[from] {
+			if c := d.casters[from][to].Swap(nil); c != nil {
+				c.unload()
+			}
 		}
 	}
 	if l := d.loaded.Swap(nil); l != nil {

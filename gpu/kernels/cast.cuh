@@ -1,31 +1,22 @@
 // cast.cuh: copies segments of floats to where the outputs want them and converts them on the
-// way, all of a device's batches in one launch whatever the types of their entries.
+// way, all of a device's batches in one launch.
 //
-// Launched by gpu.Cast, a warp a tile. Every target type has kernels of its own; the type of
-// the source is that of a segment, so that entries of several types need no second launch. The
-// table is that of table.cuh with these differences (gpu/internal/launch/casttable.go):
-//
-//   - It numbers and counts elements instead of bytes; only addresses and steps are in bytes.
-//   - The upper half of word 3 is `special`, see below.
-//   - A place begins with the destination's address minus the bytes of as many elements as its
-//     first number (2 words) and the type of the source; what table.cuh puts from word 2 on
-//     comes behind that.
+// Launched by gpu.Cast, a warp a tile. Every pair of types has kernels of its own (cast.cu), in a
+// module of its own that the driver compiles when it is first asked for. The table is that of
+// table.cuh, but numbers and counts elements instead of bytes: only addresses and steps are in
+// bytes, and a place has the destination's address minus the bytes of as many elements as its
+// first number. The upper half of word 3 is `special`, see below.
 //
 // Addresses and steps are multiples of the element that lies there; nothing else is asked of
 // them. A thread takes a vector at a time, 16 bytes of the wider type, if source and
 // destination come to the boundary of one at the same element, else an element.
 //
 // The floor is cudaMemcpy of half the bytes that are read and written;
-// docs/adr/0016-casts-in-one-launch.md says how far from it the kernels are.
+// docs/adr/0016-casts-in-one-launch.md says how far from it the kernels are, and why no kernel
+// takes several types.
 #pragma once
 
 #include "table.cuh"
-
-#ifdef __CUDACC__
-#define APART static __device__ __noinline__
-#else
-#define APART static
-#endif
 
 // ---- conversions ----
 
@@ -114,7 +105,7 @@ template <u32 MANTISSA, u32 BIAS> DEVICE u32 round_few_to_8(float v)
 // `special` is what differs between releases of torch or between devices: the bfloat16 of a NaN
 // (0x7fff, before sm_80 0x7fc0), and the most that a float8_e4m3fn becomes (a NaN, 0x7f; from
 // torch 2.15 on the largest number, 0x7e).
-struct Float64 {
+struct f64 {
     typedef u64 Bits;
     DEVICE float decode(u64 bits)
     {
@@ -126,7 +117,7 @@ struct Float64 {
     }
 };
 
-struct Float32 {
+struct f32 {
     typedef u32 Bits;
     DEVICE float decode(u32 bits)
     {
@@ -138,7 +129,7 @@ struct Float32 {
     }
 };
 
-struct Float16 {
+struct f16 {
     typedef u16 Bits;
     DEVICE float decode(u32 bits)
     {
@@ -150,7 +141,7 @@ struct Float16 {
     }
 };
 
-struct BFloat16 {
+struct bf16 {
     typedef u16 Bits;
     DEVICE float decode(u32 bits)
     {
@@ -163,7 +154,7 @@ struct BFloat16 {
     }
 };
 
-struct Float8E4M3 {
+struct e4m3 {
     typedef u8 Bits;
     DEVICE float decode(u32 bits)
     {
@@ -180,7 +171,7 @@ struct Float8E4M3 {
     }
 };
 
-struct Float8E5M2 {
+struct e5m2 {
     typedef u8 Bits;
     DEVICE float decode(u32 bits)
     {
@@ -366,9 +357,8 @@ template <typename T> DEVICE u32 cut_row(const u8 *dst, u32 at, u32 elements)
     return at == 0 ? 0 : smaller((first + at + 15) / 16 * 16 - first, elements);
 }
 
-// cast_part converts a part: what it has of vectors, then the rest. Inlined, all of them together would
-// leave each of them too few registers, and be there once for every size of a table.
-template <typename S, typename T> APART void cast_part(const u32 *table, Part p, u32 special, u32 lane)
+// cast_part converts a part: what it has of vectors, then the rest.
+template <typename S, typename T> DEVICE void cast_part(const u32 *table, Part p, u32 special, u32 lane)
 {
     typedef Sizes<S, T> Z;
     const u32 N = Z::ELEMENTS;
@@ -387,30 +377,6 @@ template <typename S, typename T> APART void cast_part(const u32 *table, Part p,
 
 // ---- segments ----
 
-enum {
-    SOURCE_WORD = 2, // of a place: the type of its sources
-    CAST_WORDS = 1,  // so much further back lies what table.cuh puts into a place
-    NONE = ~0u,
-};
-
-template <typename T> DEVICE void cast_from(u32 source, const u32 *table, const Part &p, u32 special, u32 lane)
-{
-    switch (source) { // as gpu/internal/launch numbers them
-    case 0:
-        return cast_part<Float64, T>(table, p, special, lane);
-    case 1:
-        return cast_part<Float32, T>(table, p, special, lane);
-    case 2:
-        return cast_part<Float16, T>(table, p, special, lane);
-    case 3:
-        return cast_part<BFloat16, T>(table, p, special, lane);
-    case 4:
-        return cast_part<Float8E4M3, T>(table, p, special, lane);
-    default:
-        return cast_part<Float8E5M2, T>(table, p, special, lane);
-    }
-}
-
 // elements_below returns how many of a segment's elements have lower numbers.
 DEVICE u32 elements_below(const Segment &s, u32 number)
 {
@@ -422,8 +388,10 @@ template <typename T> DEVICE u8 *destination(const u32 *table, const Segment &s)
     return reinterpret_cast<u8 *>(word64(table, s.place) + u64(s.first) * sizeof(typename T::Bits));
 }
 
-// cast converts the tile of this thread's warp to T.
-template <typename T> DEVICE void cast(const u32 *table)
+const u32 NONE = ~0u;
+
+// cast converts the tile of this thread's warp.
+template <typename S, typename T> DEVICE void cast(const u32 *table)
 {
     const u32 lo = (blockIdx.x * blockDim.x + threadIdx.x) / 32 * table[TILE_WORD], lane = threadIdx.x % 32;
     const u32 all = table[BYTES_WORD], special = table[HIGH_WORD] >> 16;
@@ -433,29 +401,27 @@ template <typename T> DEVICE void cast(const u32 *table)
     ROLLED
     for (u32 i = segment_at(table, lo), run = NONE; first_number(table, i) < hi;) {
         const Segment s = read_segment(table, i);
-        const u32 place = s.place + CAST_WORDS, from = elements_below(s, lo), to = elements_below(s, hi);
-        Part p = {s.src, destination<T>(table, s), s.bytes, from, to, s.strided ? place : 0};
-        if (s.strided && table[place + SHAPE_WORD] >> 16) { // run by run
-            p.elements = table[place + RUN_WORD];
-            run = run == NONE ? divide(from, table + place + RUN_DIVISOR_WORD) : run;
+        const u32 from = elements_below(s, lo), to = elements_below(s, hi);
+        Part p = {s.src, destination<T>(table, s), s.bytes, from, to, s.strided ? s.place : 0};
+        if (s.strided && table[s.place + SHAPE_WORD] >> 16) { // a run at a time
+            p.elements = table[s.place + RUN_WORD];
+            run = run == NONE ? divide(from, table + s.place + RUN_DIVISOR_WORD) : run;
             const u32 start = run * p.elements;
-            const Offsets o = run_offsets(table, place, run);
+            const Offsets o = run_offsets(table, s.place, run);
             p = Part{s.src + o.src, p.dst + o.dst, p.elements, larger(from, start) - start, smaller(to - start, p.elements), 0};
             run = start + p.elements < to ? run + 1 : NONE;
         }
-        cast_from<T>(table[s.place + SOURCE_WORD], table, p, special, lane);
+        cast_part<S, T>(table, p, special, lane);
         i += run == NONE;
     }
 }
 
-// CAST defines the kernels to a type, in a file of their own so that the driver compiles them when
-// they are first asked for.
-#define CAST(name, T)                                                                                                 \
-    KERNEL(256, 4) cast_##name##_4k(PARAMETER(Table4K) table)                                                          \
+#define CAST(S, T)                                                                                                     \
+    KERNEL(256, 4) cast_##S##_##T##_4k(PARAMETER(Table4K) table)                                                       \
     {                                                                                                                  \
-        cast<T>(table.word);                                                                                           \
+        cast<S, T>(table.word);                                                                                        \
     }                                                                                                                  \
-    KERNEL(256, 4) cast_##name##_32k(PARAMETER(Table32K) table)                                                        \
+    KERNEL(256, 4) cast_##S##_##T##_32k(PARAMETER(Table32K) table)                                                     \
     {                                                                                                                  \
-        cast<T>(table.word);                                                                                           \
+        cast<S, T>(table.word);                                                                                        \
     }

@@ -6,7 +6,7 @@
 package kernels
 
 import (
-	_ "embed"
+	"embed"
 
 	"github.com/goflat/goflat/flatten"
 )
@@ -26,23 +26,18 @@ var Permute string
 //go:embed reference.ptx
 var Reference string
 
-// Casts are cast_*.cu: Gather with a conversion, one module for each type that it converts to.
-var Casts = [flatten.NumFloats]string{
-	flatten.Float64: castF64, flatten.Float32: castF32, flatten.Float16: castF16,
-	flatten.BFloat16: castBF16, flatten.Float8E4M3FN: castE4M3, flatten.Float8E5M2: castE5M2,
+//go:embed cast_*.ptx
+var casts embed.FS
+
+// Cast is cast.cu for two types: Gather with a conversion.
+func Cast(from, to flatten.Float) string {
+	ptx, err := casts.ReadFile(castFile(from, to))
+	if err != nil {
+		panic(err) // the embedded files are those of the types
+	}
+	return string(ptx)
 }
 
-var (
-	//go:embed cast_f64.ptx
-	castF64 string
-	//go:embed cast_f32.ptx
-	castF32 string
-	//go:embed cast_f16.ptx
-	castF16 string
-	//go:embed cast_bf16.ptx
-	castBF16 string
-	//go:embed cast_e4m3.ptx
-	castE4M3 string
-	//go:embed cast_e5m2.ptx
-	castE5M2 string
-)
+func castFile(from, to flatten.Float) string {
+	return "cast_" + from.Short() + "_" + to.Short() + ".ptx"
+}

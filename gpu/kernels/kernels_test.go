@@ -8,26 +8,53 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/goflat/goflat/flatten"
 )
 
 // What generate.py hashes: these flags, these headers, and the source.
 var (
 	flags   = []string{"--gpu-architecture=compute_70", "--std=c++17"}
 	headers = []string{"common.cuh", "table.cuh"}
-	cast    = "cast.cuh" // of cast_*.cu only
 )
 
-func fingerprint(t *testing.T, source string) string {
+// A unit is what one PTX file is made of.
+type unit struct {
+	ptx, source    string
+	flags, headers []string
+}
+
+// units are those of generate.py.
+func units(t *testing.T) (all []unit) {
+	t.Helper()
+	sources, err := filepath.Glob("*.cu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, source := range sources {
+		if source != "cast.cu" {
+			all = append(all, unit{strings.TrimSuffix(source, ".cu") + ".ptx", source, flags, headers})
+			continue
+		}
+		for from := range flatten.NumFloats {
+			for to := range flatten.NumFloats {
+				macros := []string{"--define-macro=SOURCE=" + from.Short(), "--define-macro=TARGET=" + to.Short()}
+				all = append(all, unit{
+					castFile(from, to), source, slices.Concat(flags, macros), slices.Concat(headers, []string{"cast.cuh"}),
+				})
+			}
+		}
+	}
+	return all
+}
+
+func (u *unit) fingerprint(t *testing.T) string {
 	t.Helper()
 	var all strings.Builder
-	for _, flag := range flags {
+	for _, flag := range u.flags {
 		all.WriteString(flag + "\x00")
 	}
-	names := slices.Clone(headers)
-	if strings.HasPrefix(source, "cast_") {
-		names = append(names, cast)
-	}
-	for _, name := range append(names, source) {
+	for _, name := range append(slices.Clone(u.headers), u.source) {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
@@ -38,22 +65,19 @@ func fingerprint(t *testing.T, source string) string {
 }
 
 func TestPTXMatchesSources(t *testing.T) {
-	sources, err := filepath.Glob("*.cu")
-	if err != nil {
-		t.Fatal(err)
+	all := units(t)
+	if len(all) < int(flatten.NumFloats*flatten.NumFloats) {
+		t.Fatal("kernels are missing")
 	}
-	if len(sources) == 0 {
-		t.Fatal("no kernels found")
-	}
-	for _, source := range sources {
-		ptx, err := os.ReadFile(strings.TrimSuffix(source, ".cu") + ".ptx")
+	for _, u := range all {
+		ptx, err := os.ReadFile(u.ptx)
 		if err != nil {
 			t.Error(err)
 			continue
 		}
-		want := fmt.Sprintf("// %s sha256 %s;", source, fingerprint(t, source))
+		want := fmt.Sprintf("// %s sha256 %s;", u.source, u.fingerprint(t))
 		if !strings.HasPrefix(string(ptx), want) {
-			t.Errorf("%s changed since its PTX was generated: run python gpu/kernels/generate.py", source)
+			t.Errorf("%s is not of today's sources: run python gpu/kernels/generate.py", u.ptx)
 		}
 	}
 }
@@ -62,13 +86,15 @@ func TestPTXMatchesSources(t *testing.T) {
 // compile, sm_70 the oldest that takes 32,764 bytes of parameters.
 func TestPTXTarget(t *testing.T) {
 	all := map[string]string{"gather": Gather, "permute": Permute, "reference": Reference}
-	for target, ptx := range Casts {
-		all[fmt.Sprint("cast to ", target)] = ptx
+	for from := range flatten.NumFloats {
+		for to := range flatten.NumFloats {
+			all[castFile(from, to)] = Cast(from, to)
+		}
 	}
 	for name, ptx := range all {
 		for _, want := range []string{"\n.version 8.1\n", "\n.target sm_70\n"} {
 			if !strings.Contains(ptx, want) {
-				t.Errorf("%s has no line %q", name, strings.TrimSpace(want))
+				t.Errorf("%s.ptx has no line %q", name, strings.TrimSpace(want))
 			}
 		}
 	}

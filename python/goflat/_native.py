@@ -92,13 +92,18 @@ def cast(features: Any, outs: Any, dim: Any, dtype: Any, packed: bool) -> Flat[A
     return _attempt(features, _listed(outs, packed), dim, packed, 0, like)
 
 
+_likes: dict[Any, Any] = {}  # what `_proofs.like` returned, by dtypes of torch
+
+
 def _like(dtype: Any) -> Any:
     """Return a tensor of `dtype` if torch's entries may be converted to it natively, or None."""
     if type(dtype).__module__ != "torch":
         return None
-    from ._proofs import like
+    if dtype not in _likes:
+        from ._proofs import like
 
-    return like(dtype)
+        _likes[dtype] = like(dtype)
+    return _likes[dtype]
 
 
 def layout(features: Any, one_key: bool) -> Flat[Any] | None:
@@ -209,10 +214,11 @@ def _attempt(
 
 
 def _prove(table: Features, like: Any) -> bool:
-    """Find out how torch converts on the devices of the entries; False if that cannot be now."""
+    """Compare with torch what the job converts on its devices; False if that cannot be now."""
     from ._proofs import prove
 
-    return all([prove(device, like) for device in {entry.device for entry in table.grid}])
+    sources = {entry.dtype for entry in table.grid}
+    return all([prove(device, sources, like) for device in {e.device for e in table.grid}])
 
 
 def trial(entries: list[Any], like: Any, rules: int) -> Any:

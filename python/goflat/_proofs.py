@@ -1,7 +1,7 @@
-"""How torch converts floats on a GPU, found out once: before, nothing is converted natively there.
+"""How torch converts floats on a GPU: compared once a device and pair, before anything is natively.
 
 Of what a type has no number for, torch's releases and devices make different things: of a NaN in
-bfloat16, of 1000 in float8_e4m3fn. So one value is asked for that, and then each conversion is
+bfloat16, of 1000 in float8_e4m3fn. So one value is asked for that, and then the conversion is
 compared over values that tell ways of rounding apart. What gives other bits is left to torch.
 """
 
@@ -25,22 +25,19 @@ FLOATS = (
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
-_likes: dict[torch.dtype, Tensor] = {}
-
 
 def like(dtype: torch.dtype) -> Tensor | None:
-    """Return a tensor of `dtype`, the same one at every call; None where no float is meant."""
-    found = _likes.get(dtype)
-    if found is None and dtype in FLOATS:
-        with torch.inference_mode(False), torch._C.DisableTorchFunction():
-            found = _likes[dtype] = torch.empty(0, dtype=dtype, device="cpu")
-    return found
+    """Return a tensor of `dtype`; None where it is no float that is converted natively."""
+    if dtype not in FLOATS:
+        return None
+    with torch.inference_mode(False), torch._C.DisableTorchFunction():
+        return torch.empty(0, dtype=dtype, device="cpu")
 
 
-def prove(device: torch.device, like: Tensor) -> bool:
-    """Compare all conversions to the dtype of `like` on a CUDA device; False while that may not be.
+def prove(device: torch.device, sources: set[torch.dtype], like: Tensor) -> bool:
+    """Compare conversions of `sources` to the dtype of `like` on a CUDA device; False if it cannot.
 
-    Takes milliseconds, waits for the device, and happens once: not while a graph is captured.
+    Takes milliseconds, loads kernels and waits for the device, so not while a graph is captured.
     """
     core = _native._core
     if core is None or device.type != "cuda":
@@ -49,10 +46,13 @@ def prove(device: torch.device, like: Tensor) -> bool:
         if torch.cuda.is_current_stream_capturing():
             return False
         rules = _rules(device, like.dtype)
-        right = [_agrees(samples(dtype).to(device), like, rules) for dtype in FLOATS]
-    bits = sum(1 << number for number, agrees in enumerate(right) if agrees)
-    core.bridge_Prove(device.index, FLOATS.index(like.dtype), rules, bits)
+        right = {dtype for dtype in sources if _agrees(samples(dtype).to(device), like, rules)}
+    core.bridge_Prove(device.index, FLOATS.index(like.dtype), rules, _bits(sources), _bits(right))
     return True
+
+
+def _bits(dtypes: set[torch.dtype]) -> int:
+    return sum(1 << FLOATS.index(dtype) for dtype in dtypes)
 
 
 def _rules(device: torch.device, dtype: torch.dtype) -> int:

@@ -15,8 +15,6 @@ template <typename To, typename From> inline To host_bits(From v)
 
 const uint32_t host_nan = 0x7fffffff; // what float instructions make of any NaN
 
-inline bool host_is_nan(uint32_t bits) { return (bits & 0x7fffffff) > 0x7f800000; }
-
 inline float host_half_to_float(uint32_t bits)
 {
     const uint32_t sign = (bits & 0x8000) << 16, magnitude = bits & 0x7fff;
@@ -42,13 +40,19 @@ inline uint32_t host_float_to_half(float v)
     return sign | (magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1)) >> 13;
 }
 
+// Between float and double a NaN keeps its sign and the first bits of its payload, and is quiet.
 inline float host_double_to_float(uint64_t bits)
 {
     const double v = host_bits<double>(bits);
-    return v != v ? host_bits<float>(host_nan) : float(v);
+    if (v == v)
+        return float(v);
+    return host_bits<float>(uint32_t(bits >> 32 & 0x80000000) | 0x7fc00000 | uint32_t(bits >> 29 & 0x3fffff));
 }
 
 inline uint64_t host_float_to_double(float v)
 {
-    return v != v ? 0x7fffffffffffffff : host_bits<uint64_t>(double(v));
+    const uint64_t bits = host_bits<uint32_t>(v);
+    if (v == v)
+        return host_bits<uint64_t>(double(v));
+    return (bits & 0x80000000) << 32 | 0x7ff8000000000000 | (bits & 0x7fffff) << 29;
 }

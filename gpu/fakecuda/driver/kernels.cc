@@ -3,15 +3,16 @@
 
 #include <map>
 
-#include "cast_bf16.cu"
-#include "cast_e4m3.cu"
-#include "cast_e5m2.cu"
-#include "cast_f16.cu"
-#include "cast_f32.cu"
-#include "cast_f64.cu"
+#include "cast.cuh"
 #include "gather.cu"
 #include "permute.cu"
 #include "reference.cu"
+
+// do is called with every pair of types of cast.cuh.
+#define TO_ALL(do, S) do(S, f64) do(S, f32) do(S, f16) do(S, bf16) do(S, e4m3) do(S, e5m2)
+#define FROM_ALL(do) TO_ALL(do, f64) TO_ALL(do, f32) TO_ALL(do, f16) TO_ALL(do, bf16) TO_ALL(do, e4m3) TO_ALL(do, e5m2)
+
+FROM_ALL(CAST)
 
 namespace {
 
@@ -47,8 +48,8 @@ template <typename V, typename Parameters> void walk_phase(const void *params)
         "permute_" name "_far", {load_phase<V, PermuteFar>, walk_phase<V, PermuteFar>}                                 \
     }
 
-#define CASTS(name)                                                                                                    \
-    {"cast_" #name "_4k", {whole<Table4K, cast_##name##_4k>}}, {"cast_" #name "_32k", {whole<Table32K, cast_##name##_32k>}}
+#define NAMED_CASTS(S, T)                                                                                              \
+    {"cast_" #S "_" #T "_4k", {whole<Table4K, cast_##S##_##T##_4k>}}, {"cast_" #S "_" #T "_32k", {whole<Table32K, cast_##S##_##T##_32k>}},
 
 // Kernels without a barrier of the grid have one phase.
 const std::map<std::string, std::vector<Phase>> kernels = {
@@ -63,12 +64,7 @@ const std::map<std::string, std::vector<Phase>> kernels = {
     {"gather_byte_4k", {whole<Table4K, gather_byte_4k>}},
     {"gather_byte_32k", {whole<Table32K, gather_byte_32k>}},
     {"permute_byte", {whole<PermuteFar, permute_byte>}},
-    CASTS(f64),
-    CASTS(f32),
-    CASTS(f16),
-    CASTS(bf16),
-    CASTS(e4m3),
-    CASTS(e5m2),
+    FROM_ALL(NAMED_CASTS)
     PERMUTE_PHASES("1", u8),
     PERMUTE_PHASES("2", u16),
     PERMUTE_PHASES("4", u32),

@@ -2,24 +2,22 @@ package launch
 
 import "github.com/goflat/goflat/flatten"
 
-// A CastKernel is one of the entry points of gpu/kernels/cast_*.cu.
+// A CastKernel is one of the entry points of gpu/kernels/cast.cu.
 type CastKernel struct {
-	To    flatten.Float
-	Large bool // has a table of 32 KB, not of 4
+	From, To flatten.Float
+	Large    bool // has a table of 32 KB, not of 4
 }
-
-// castNames are the types in the kernels' names.
-var castNames = [flatten.NumFloats]string{"f64", "f32", "f16", "bf16", "e4m3", "e5m2"}
 
 // CastThreads is the number of threads of a block.
 const CastThreads = 256
 
 // String is the kernel's name in its module.
 func (k CastKernel) String() string {
+	name := "cast_" + k.From.Short() + "_" + k.To.Short()
 	if k.Large {
-		return "cast_" + castNames[k.To] + "_32k"
+		return name + "_32k"
 	}
-	return "cast_" + castNames[k.To] + "_4k"
+	return name + "_4k"
 }
 
 // Words is the length of the kernel's table.
@@ -42,6 +40,7 @@ type CastLaunch struct {
 type Cast struct {
 	table  castTable
 	kernel CastKernel
+	rules  flatten.Rules
 	sms    int
 	launch func(*CastLaunch) error
 	out    CastLaunch
@@ -58,41 +57,60 @@ type CastJob struct {
 }
 
 // Run calls launch for every launch of a job and returns its first error, after which it calls it
-// no more. An ordinary job is one launch, whatever the types of its entries.
+// no more. An ordinary job is one launch for each type of its entries: kernels that take several
+// types take longer for each (docs/adr/0016-casts-in-one-launch.md).
 func (c *Cast) Run(job *CastJob, launch func(*CastLaunch) error) error {
-	c.kernel = CastKernel{job.To, castWords(job) > SmallWords}
-	c.sms, c.launch, c.err = job.Multiprocessors, launch, nil
-	c.table.reset(job, c.kernel.Words())
-	devices := job.Plan.Layout.Devices
+	c.rules, c.sms, c.launch, c.err = job.Rules, job.Multiprocessors, launch, nil
+	words := castWords(job)
+	for from, n := range words {
+		if n > 0 {
+			c.kernel = CastKernel{flatten.Float(from), job.To, n > SmallWords}
+			c.runType(job)
+		}
+	}
+	c.launch = nil
+	return c.err
+}
+
+// runType launches what the kernel's type is converted by.
+func (c *Cast) runType(job *CastJob) {
+	c.table.reset(c.kernel)
+	devices, from := job.Plan.Layout.Devices, c.kernel.From
+	for i := range job.Plan.Segments {
+		s := &job.Plan.Segments[i]
+		if job.From[s.Entry] != from || devices != nil && devices[s.Batch] != job.Device {
+			continue
+		}
+		dst := uint64(job.Dst[s.Batch]) + uint64(s.Dst*job.To.Bytes())
+		src := uint64(job.Src[s.Entry]) + uint64(s.Src*from.Bytes())
+		c.add(castRuns{dst: dst, src: src, elements: s.Bytes, axes: s.Axes})
+	}
+	c.flush()
+}
+
+// castWords is how long tables of all of a job's segments of each type are at most; 0 for types
+// without.
+func castWords(job *CastJob) (words [flatten.NumFloats]int) {
+	devices, last := job.Plan.Layout.Devices, -1
 	for i := range job.Plan.Segments {
 		s := &job.Plan.Segments[i]
 		if devices != nil && devices[s.Batch] != job.Device {
 			continue
 		}
-		from := job.From[s.Entry]
-		dst := uint64(job.Dst[s.Batch]) + uint64(s.Dst*job.To.Bytes())
-		src := uint64(job.Src[s.Entry]) + uint64(s.Src*from.Bytes())
-		c.add(castRuns{dst: dst, src: src, from: from, elements: s.Bytes, axes: s.Axes})
-	}
-	c.flush()
-	c.launch = nil
-	return c.err
-}
-
-// castWords is how long a table of all of a job's segments is at most.
-func castWords(job *CastJob) int {
-	words, batch, from := recordsWord, -1, flatten.NumFloats
-	for i := range job.Plan.Segments {
-		s := &job.Plan.Segments[i]
-		words += recordWords
+		n := &words[job.From[s.Entry]]
+		if *n == 0 {
+			*n = recordsWord
+		}
+		*n += recordWords
 		switch {
 		case len(s.Axes) > 0:
-			words += castStridedWords(len(s.Axes))
-			batch = -1
-		case s.Batch != batch || job.From[s.Entry] != from:
-			words += castPlaceWords
-			batch, from = s.Batch, job.From[s.Entry]
+			*n += axesWord + axisWords*len(s.Axes)
+			last = -1
+			continue
+		case last < 0 || job.Plan.Segments[last].Batch != s.Batch || job.From[job.Plan.Segments[last].Entry] != job.From[s.Entry]:
+			*n += placeWords
 		}
+		last = i
 	}
 	return words
 }
@@ -105,7 +123,6 @@ const maxCastElements = 1<<28 - 1<<16
 // are in elements.
 type castRuns struct {
 	dst, src uint64
-	from     flatten.Float
 	elements int64
 	axes     []flatten.Axis
 }
@@ -126,12 +143,12 @@ func (c *Cast) add(r castRuns) {
 		turns := min(outer.N-turn, maxCastElements/inner)
 		if turns <= 1 {
 			turns = 1
-			c.add(castRuns{r.dst, r.src, r.from, r.elements, r.axes[1:]})
+			c.add(castRuns{r.dst, r.src, r.elements, r.axes[1:]})
 		} else {
 			c.addStrided(r, turns, inner*turns)
 		}
-		r.dst += uint64(outer.DstStep * turns * c.kernel.To.Bytes())
-		r.src += uint64(outer.SrcStep * turns * r.from.Bytes())
+		r.dst += uint64(outer.DstStep * turns * c.table.to)
+		r.src += uint64(outer.SrcStep * turns * c.table.from)
 		turn += turns
 	}
 }
@@ -139,19 +156,19 @@ func (c *Cast) add(r castRuns) {
 func (c *Cast) addPlain(r castRuns) {
 	for r.elements > 0 {
 		piece := min(r.elements, maxCastElements)
-		if !c.table.fits(r.src, piece, castPlaceWords) {
+		if !c.table.fits(r.src, piece, placeWords) {
 			c.flush()
 		}
-		c.table.addPlain(r.dst, r.src, r.from, uint32(piece))
-		r.dst += uint64(piece * c.kernel.To.Bytes())
-		r.src += uint64(piece * r.from.Bytes())
+		c.table.addPlain(r.dst, r.src, uint32(piece))
+		r.dst += uint64(piece * c.table.to)
+		r.src += uint64(piece * c.table.from)
 		r.elements -= piece
 	}
 }
 
 // addStrided adds the first turns of a strided segment that one launch can take.
 func (c *Cast) addStrided(r castRuns, turns, payload int64) {
-	if !c.table.fits(r.src, payload, castStridedWords(len(r.axes))) {
+	if !c.table.fits(r.src, payload, axesWord+axisWords*len(r.axes)) {
 		c.flush()
 	}
 	c.table.addStrided(r, turns, uint32(payload))
@@ -165,7 +182,7 @@ func (c *Cast) flush() {
 	}
 	if c.err == nil {
 		tile := t.tile(c.sms)
-		t.close(tile)
+		t.close(tile, c.rules)
 		tiles := (t.elements + tile - 1) / tile
 		c.out = CastLaunch{Kernel: c.kernel, Blocks: (tiles + CastThreads/32 - 1) / (CastThreads / 32), Table: t.words[:t.capacity]}
 		c.err = c.launch(&c.out)

@@ -40,13 +40,13 @@ func conversions(t *testing.T, l *CastLaunch) []conversion {
 			dst:      number64(place, 0) + uint64(record[0])*to,
 			src:      uint64(table[highWord]&0xffff)<<48 | uint64(record[2]&0xffff)<<32 | uint64(record[1]),
 			elements: uint64(end - record[0]),
-			from:     flatten.Float(place[sourceWord]),
+			from:     l.Kernel.From,
 		}
 		if record[2]>>16&stridedBit == 0 {
 			list = append(list, c)
 			continue
 		}
-		list = appendRuns(list, c, place[castShiftWords:])
+		list = appendRuns(list, c, place)
 	}
 	return list
 }
@@ -159,7 +159,7 @@ func inElements(t *testing.T, batches int, rows []int64, row int64) *flatten.Pla
 
 func TestCastRoutes(t *testing.T) {
 	const f32, f16, bf16 = flatten.Float32, flatten.Float16, flatten.BFloat16
-	small, large := "cast_bf16_4k", "cast_bf16_32k"
+	small, large := "cast_f32_bf16_4k", "cast_f32_bf16_32k"
 	strided := inElements(t, 1, []int64{1}, 1)
 	axes := []flatten.Axis{{N: 3, SrcStep: 1 << 33, DstStep: 1 << 32}, {N: 20, SrcStep: 1 << 27, DstStep: 1 << 27}}
 	strided.Segments = []flatten.Segment{{Bytes: 1 << 27, Axes: axes}}
@@ -171,8 +171,8 @@ func TestCastRoutes(t *testing.T) {
 		{"nothing", castOf(inElements(t, 2, repeat(8, 0), 4), bf16, f32), nil},
 		{"seed job", castOf(inElements(t, 4, repeat(16, 50), 12544), bf16, f32), []string{small}},
 		{"64 x 32", castOf(inElements(t, 32, repeat(2048, 20), 256), bf16, f32), []string{large}},
-		{"mixed types", castOf(inElements(t, 2, repeat(16, 5), 7), bf16, f32, f16, bf16), []string{small}},
-		{"many mixed types", castOf(inElements(t, 1, repeat(1000, 5), 7), bf16, f32, f16), []string{large}},
+		{"mixed types", castOf(inElements(t, 2, repeat(16, 5), 7), bf16, f32, f16, bf16), []string{small, "cast_f16_bf16_4k", "cast_bf16_bf16_4k"}},
+		{"many mixed types", castOf(inElements(t, 1, repeat(1000, 5), 7), bf16, f32, f16), []string{large, "cast_f16_bf16_32k"}},
 		{"beyond one launch", castOf(inElements(t, 1, repeat(2, 3<<20), 64), bf16, f32), []string{small, small}},
 		{"strided beyond one launch", castOf(strided, bf16, f32), slices.Repeat([]string{small}, 60)},
 	}

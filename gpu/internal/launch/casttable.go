@@ -2,42 +2,28 @@ package launch
 
 import "github.com/goflat/goflat/flatten"
 
-// The layout of a table of casts, as in gpu/kernels/cast.cuh: that of a table whose numbers are of
-// elements, and whose places have a word more.
-const (
-	sourceWord     = 2 // of a place: the type of its sources
-	castShiftWords = 1 // so much further back lies what a strided place has
-	castPlaceWords = 3
-)
-
-// castStridedWords is the length of the place of a strided segment.
-func castStridedWords(axes int) int { return castShiftWords + axesWord + axisWords*axes }
-
-// A castTable is the parameters of a launch while they are written, see table.
+// A castTable is the parameters of a launch while they are written: a table whose numbers are of
+// elements, see gpu/kernels/cast.cuh.
 type castTable struct {
 	words    [LargeWords]uint32
 	capacity int
-	to       flatten.Float
-	rules    flatten.Rules
+	from, to int64 // bytes of an element
 	records  int
 	top      int // lowest word of the places
 	elements uint32
-	widest   int64 // bytes of the widest element so far
-	plain    int   // the word of the lowest plain place, 0 if there is none
+	plain    int // the word of the lowest plain place, 0 if there is none
 	base     uint64
-	from     flatten.Float // of that place
-	srcEnd   uint64        // where the source of the last record ends, if it is plain, else 0
+	srcEnd   uint64 // where the source of the last record ends, if it is plain, else 0
 }
 
-// reset makes the table one of a job, empty.
-func (t *castTable) reset(job *CastJob, capacity int) {
-	t.capacity, t.to, t.rules = capacity, job.To, job.Rules
+// reset makes the table one for a kernel, empty.
+func (t *castTable) reset(k CastKernel) {
+	t.capacity, t.from, t.to = k.Words(), k.From.Bytes(), k.To.Bytes()
 	t.empty()
 }
 
 func (t *castTable) empty() {
 	t.records, t.top, t.elements = 0, t.capacity, 0
-	t.widest = t.to.Bytes()
 	t.plain, t.srcEnd = 0, 0
 }
 
@@ -50,25 +36,23 @@ func (t *castTable) fits(src uint64, elements int64, place int) bool {
 }
 
 // addPlain appends a segment of elements side by side; it must fit.
-func (t *castTable) addPlain(dst, src uint64, from flatten.Float, n uint32) {
-	base := dst - uint64(t.elements)*uint64(t.to.Bytes())
-	if t.plain == 0 || base != t.base || from != t.from {
-		t.plain, t.base, t.from = t.newPlace(castPlaceWords, base, from), base, from
+func (t *castTable) addPlain(dst, src uint64, n uint32) {
+	base := dst - uint64(t.elements)*uint64(t.to)
+	if t.plain == 0 || base != t.base {
+		t.plain, t.base = t.newPlace(placeWords, base), base
 		t.srcEnd = 0
 	}
 	if t.srcEnd == 0 || t.srcEnd != src {
 		t.record(src, uint32(t.plain))
 	}
 	t.elements += n
-	t.srcEnd = src + uint64(n)*uint64(from.Bytes())
+	t.srcEnd = src + uint64(n)*uint64(t.from)
 }
 
 // newPlace takes words off the end, writes what every place begins with, and returns the first.
-func (t *castTable) newPlace(words int, base uint64, from flatten.Float) int {
+func (t *castTable) newPlace(words int, base uint64) int {
 	t.top -= words
 	t.put64(t.top, base)
-	t.words[t.top+sourceWord] = uint32(from)
-	t.widest = max(t.widest, from.Bytes())
 	return t.top
 }
 
@@ -90,9 +74,7 @@ const wholeCastElements = 128
 
 // addStrided appends the first turns of a strided segment; it must fit.
 func (t *castTable) addStrided(r castRuns, turns int64, payload uint32) {
-	base := r.dst - uint64(t.elements)*uint64(t.to.Bytes())
-	start := t.newPlace(castStridedWords(len(r.axes)), base, r.from)
-	place := start + castShiftWords
+	place := t.newPlace(axesWord+axisWords*len(r.axes), r.dst-uint64(t.elements)*uint64(t.to))
 	t.words[place+runWord] = uint32(r.elements)
 	putDivisor(t.words[place+runDivisorWord:][:2], uint32(r.elements))
 	t.words[place+shapeWord] = uint32(len(r.axes))
@@ -107,19 +89,19 @@ func (t *castTable) addStrided(r castRuns, turns int64, payload uint32) {
 		at := place + axesWord + i*axisWords
 		t.words[at] = uint32(axis.N)
 		putDivisor(t.words[at+1:][:2], uint32(axis.N))
-		t.put64(at+3, uint64(axis.SrcStep*r.from.Bytes()))
-		t.put64(at+5, uint64(axis.DstStep*t.to.Bytes()))
+		t.put64(at+3, uint64(axis.SrcStep*t.from))
+		t.put64(at+5, uint64(axis.DstStep*t.to))
 	}
-	t.record(r.src, uint32(start)|stridedBit)
+	t.record(r.src, uint32(place)|stridedBit)
 	t.elements += payload
 	t.plain, t.srcEnd = 0, 0
 }
 
 // tile returns how many elements a warp takes, on a device of so many multiprocessors: 2 KiB of the
-// widest type where there are enough for 8 warps a multiprocessor, else less.
+// wider type where there are enough for 8 warps a multiprocessor, else less.
 func (t *castTable) tile(multiprocessors int) uint32 {
 	const least, perMultiprocessor = 32, 8
-	most, share := uint32(2048/t.widest), t.elements/(perMultiprocessor*uint32(multiprocessors))
+	most, share := uint32(2048/max(t.from, t.to)), t.elements/(perMultiprocessor*uint32(multiprocessors))
 	tile := uint32(least)
 	for tile < most && tile*2 <= share {
 		tile *= 2
@@ -128,7 +110,7 @@ func (t *castTable) tile(multiprocessors int) uint32 {
 }
 
 // close writes the header.
-func (t *castTable) close(tile uint32) {
+func (t *castTable) close(tile uint32, rules flatten.Rules) {
 	t.words[segmentsWord], t.words[bytesWord], t.words[tileWord] = uint32(t.records), t.elements, tile
-	t.words[highWord] = t.words[highWord]&0xffff | uint32(t.rules)<<16
+	t.words[highWord] = t.words[highWord]&0xffff | uint32(rules)<<16
 }

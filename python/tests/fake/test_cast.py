@@ -1,4 +1,4 @@
-"""``dtype=`` of tensors on the fake devices: one launch for a device, whatever has to be converted.
+"""``dtype=`` of tensors on the fake devices: one launch for a type of sources.
 
 What torch makes of numbers there cannot be asked, so the rules are those of its CPU and NaNs are
 left out; python/tests/gpu/test_cast.py has all of them.
@@ -27,10 +27,12 @@ def assume() -> None:
     most = int(torch.full((1,), 1000.0).to(torch.float8_e4m3fn).view(torch.uint8).item())
     rules = {torch.bfloat16: 0x7FFF, torch.float8_e4m3fn: most}
 
-    def prove(device: torch.device, like: Tensor) -> bool:
+    def prove(device: torch.device, sources: set[torch.dtype], like: Tensor) -> bool:
         everything = (1 << len(FLOATS)) - 1
         number = FLOATS.index(like.dtype)
-        _native._core.bridge_Prove(device.index, number, rules.get(like.dtype, 0), everything)  # type: ignore[union-attr]
+        _native._core.bridge_Prove(
+            device.index, number, rules.get(like.dtype, 0), everything, everything
+        )  # type: ignore[union-attr]
         return True
 
     def left(*_: Any) -> Any:
@@ -79,22 +81,24 @@ def test_every_pair() -> None:
 
 
 @on_torch()
-def test_mixed_dtypes_are_one_launch() -> None:
+def test_mixed_dtypes() -> None:
     assume()
     names = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float8_e5m2: "e5m2"}
+    sources = ("f64", "f32", "f16", "bf16", "e4m3", "e5m2")
     grid = {str(d): [numbers(d, n, 4, seed=n) for n in (3, 0, 5)] for d in FLOATS}
     moved = {key: [on(1, entry) for entry in line] for key, line in grid.items()}
     for target, name in names.items():
         want = [torch.cat([line[b].to(target) for line in grid.values()]) for b in range(3)]
         goflat.flatten(moved, dtype=target)
         launches()
+        kernels = [f"cast_{source}_{name}_4k" for source in sources]
         flat = goflat.flatten(moved, dtype=target)
-        assert launches() == [f"cast_{name}_4k"]
+        assert launches() == kernels
         packed = goflat.flatten(moved, dtype=target, packed=True)
-        assert launches() == [f"cast_{name}_4k"]
+        assert launches() == kernels
         outs = [torch.empty_like(t, device=1) for t in want]
         given = goflat.flatten(moved, dtype=target, out=outs)
-        assert launches() == [f"cast_{name}_4k"]
+        assert launches() == kernels
         for results in (flat, packed, given):
             for got, expected in zip(results, want, strict=True):
                 assert_bits(got.cpu(), expected)
@@ -144,7 +148,7 @@ def test_bound() -> None:
     moved["a"][0].copy_(again)
     launches()
     bound()
-    assert launches() == ["cast_bf16_4k"]
+    assert launches() == ["cast_f32_bf16_4k", "cast_f16_bf16_4k"]
     want = torch.cat([again.bfloat16(), grid["b"][0].bfloat16()])
     assert_bits(bound.flat[0].cpu(), want)
 
