@@ -138,13 +138,14 @@ def _cases() -> list[tuple[list[Any], list[int], Any]]:
     leaf = torch.zeros(2, device="cpu", requires_grad=True)
     saving = leaf * 2
     twin = _new(3)
-    saved = _new(2)
-    graph = leaf * saved
+    # by C++ alone, as what is saved for backward: what autograd saves, hooks may keep elsewhere
+    referred = _new(2)
+    view = referred[1:]
     return [
         ([_new(4, 3), _new(2), saving.clone()], [ADOPTABLE] * 3, None),
         ([asked], [ADOPTABLE], None),
         ([held], [HELD], held),
-        ([saved], [SAVED], graph),
+        ([referred], [SAVED], view),
         ([leaf], [LEAF], None),
         ([twin, twin], [TWICE, TWICE], None),
         ([_new(4, 3).t()], [STRIDED], None),

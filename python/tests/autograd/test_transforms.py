@@ -152,6 +152,7 @@ def test_gradients_in_batches() -> None:
     same(got, want)
 
 
+@pytest.mark.filterwarnings("ignore:Please use `torch.vmap`")  # torch 2.6 to itself
 def test_forward_gradcheck() -> None:
     entries = [torch.randn(n, 2, dtype=torch.float64, requires_grad=True) for n in (1, 3)]
 
