@@ -11,7 +11,8 @@ import (
 	"github.com/goflat/goflat/flatten"
 )
 
-// Cast is Flatten with a conversion to the dtype of the tensor at the address like, on CUDA devices only. Status 5 asks
+// Cast is Flatten with a conversion to the dtype of the tensor at the address like. On the CPU, where torch's loops have
+// bits of their own for NaNs, it makes the outputs and leaves it to Python to fill them: status 7. Status 5 asks
 // for Prove: nobody has compared these conversions with torch's yet on a device of the job. rules of 0 or more are a
 // trial, which takes them for the truth.
 func Cast(features, outs, result, dim, flags, like, rules int64) (status int64, err error) {
@@ -118,6 +119,9 @@ func (j *job) look(sources int64) C.int {
 		return C.GF_DONE
 	}
 	for b, device := range j.layout.Devices {
+		if device.Type == flatten.DeviceCPU {
+			continue
+		}
 		if device.Type != flatten.DeviceCUDA {
 			return C.GF_FALLBACK
 		}
@@ -131,6 +135,40 @@ func (j *job) look(sources int64) C.int {
 		j.rules = p.rules
 	}
 	return C.GF_DONE
+}
+
+// makeToFill makes new outputs for torch to fill, if it converts every entry straight into its rows: see is_direct in
+// python/goflat/_converting.py.
+func (j *job) makeToFill(outs int64) (C.int, error) {
+	if j.c.autograd == C.GF_AUTOGRAD_RECORDING { // outputs are filled before autograd is told of them
+		return C.GF_GRAD, nil
+	}
+	outer := int64(1)
+	for _, n := range j.layout.RowShape[:j.layout.Dim] {
+		outer *= n
+	}
+	if outs != 0 || outer != 1 || j.layout.Legacy != nil {
+		return C.GF_FALLBACK, nil
+	}
+	for e := range j.entries {
+		if j.entries[e].Strides != nil {
+			return C.GF_FALLBACK, nil
+		}
+	}
+	if j.c.flags&C.GF_FLAG_PACKED != 0 {
+		if err := j.pack(); err != nil {
+			return 0, err
+		}
+	}
+	if status, err := j.makeOutputs(j.batchRows()); status != C.GF_DONE || err != nil {
+		return status, err
+	}
+	return C.GF_FILL, nil
+}
+
+// onCPU reports whether all batches are on the CPU.
+func (j *job) onCPU() bool {
+	return !slices.ContainsFunc(j.layout.Devices, func(d flatten.Device) bool { return d.Type != flatten.DeviceCPU })
 }
 
 // countEntries are the entries in elements, in the order they have now.

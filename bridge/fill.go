@@ -61,7 +61,7 @@ func (j *job) mover() func() error {
 	}
 	switch first {
 	case flatten.DeviceCPU:
-		if j.casting { // torch's loops there have bits of their own for NaNs
+		if j.casting {
 			return nil
 		}
 		return j.copy

@@ -109,10 +109,18 @@ func (j *job) run(outs, dim int64) (C.int, error) {
 	if j.c.flags&C.GF_FLAG_LAYOUT != 0 {
 		return j.publish()
 	}
-	if status, err := j.fill(outs); status != C.GF_DONE || err != nil {
+	fill := j.fill
+	if j.casting && j.onCPU() {
+		fill = j.makeToFill
+	}
+	status, err := fill(outs)
+	if err != nil || status != C.GF_DONE && status != C.GF_FILL {
 		return status, j.unpacked(err)
 	}
-	return j.publish()
+	if published, err := j.publish(); published != C.GF_DONE || err != nil {
+		return published, err
+	}
+	return status, nil
 }
 
 // result turns a status of the collector into an error where it is one.

@@ -16,6 +16,7 @@ enum {
   GF_ERROR = 4,      // job->error says what, or a Python exception is pending
   GF_UNPROVED = 5,   // conversions have not been compared with torch's on a device: Python does and calls again
   GF_RECORD = 6,     // done, and autograd has to be told: the result's _columns has the entries of each batch, a tuple of tuples
+  GF_FILL = 7,       // as GF_DONE, but the outputs are still to be filled, by torch's own conversions on the CPU
 };
 
 enum { GF_KIND_NONE = 0, GF_KIND_TORCH, GF_KIND_NUMPY, GF_KIND_CUPY, GF_KIND_EXCHANGE, GF_KIND_DLPACK };  // whose arrays these are

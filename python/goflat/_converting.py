@@ -48,6 +48,14 @@ def is_direct(entry: Tensor, dim: int) -> bool:
     return entry.is_cuda or (entry.is_contiguous() and (dim == 0 or prod(entry.shape[:dim]) == 1))
 
 
+def fill(outputs: list[Tensor], columns: list[list[Tensor]], dim: int) -> None:
+    """Convert the entries of each output into their rows of it, all on the CPU and contiguous."""
+    rows: list[Tensor] = []
+    for into, parts in zip(outputs, columns, strict=True):
+        rows += torch.split_with_sizes(into, [part.shape[dim] for part in parts], dim)
+    torch._foreach_copy_(rows, [part for parts in columns for part in parts])
+
+
 class Converting(Plain):
     """Joins plain tensors of several dtypes into outputs of one.
 
@@ -68,14 +76,14 @@ class Converting(Plain):
         parts = [e for e in entries if e.shape != (0,) or len(shape) == 1]
         if into.numel() == 0 or not parts:
             return into
-        rows = torch.split_with_sizes(into, [part.shape[dim] for part in parts], dim)
         if (
             into.is_contiguous()
             and not into.is_cuda
             and all(is_direct(part, dim) for part in parts)
         ):
-            torch._foreach_copy_(rows, parts)
+            fill([into], [parts], dim)
             return into
+        rows = torch.split_with_sizes(into, [part.shape[dim] for part in parts], dim)
         for place, part in zip(rows, parts, strict=True):
             direct = part.is_cuda or (is_direct(part, dim) and place.is_contiguous())
             place.copy_(part if direct or part.dtype == self._dtype else self._converted(part))

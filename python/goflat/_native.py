@@ -37,7 +37,7 @@ except ImportError as error:  # another system than the wheel's, musl, or the pu
     reason = _pure.WHY if pure else str(error)
 
 # Statuses and flags of bridge/job.h.
-_DONE, _GRAD, _FALLBACK, _NORMALISE, _ERROR, _UNPROVED, _RECORD = range(7)
+_DONE, _GRAD, _FALLBACK, _NORMALISE, _ERROR, _UNPROVED, _RECORD, _FILL = range(8)
 _ONE_KEY, _PACKED, _NO_GRAD, _LAYOUT, _RECORDED = 1, 2, 4, 8, 16
 
 _EXCHANGE_API = ("__dlpack_c_exchange_api__", "__c_dlpack_exchange_api__")  # DLPack 1.3 and 1.2
@@ -81,7 +81,9 @@ def cat(tensors: Any, dim: Any, dtype: Any = None) -> Any:
         flat: Flat[Any] = Flat()
         if _run(tensors, None, flat, dim, _ONE_KEY | _RECORDED, like) == _RECORD:
             return _recorded(flat, False)[0]
-    return result[0] if status == _DONE and result else None
+    if status == _FILL:
+        _fill(result, [list(tensors)], dim)
+    return result[0] if status in (_DONE, _FILL) and result else None
 
 
 def cast(features: Any, outs: Any, dim: Any, dtype: Any, packed: bool) -> Flat[Any] | None:
@@ -206,11 +208,28 @@ def _attempt(
         return _attempt(features, outs, dim, packed, flags, like)
     if status == _GRAD and outs is None:
         return _differentiable(read(features), dim, packed, like)
-    if status != _DONE or not flat:
+    if status == _FILL:
+        _fill_flat(flat, read(features), dim, packed)
+    elif status != _DONE or not flat:
         return None
     if outs is not None:
         _written(outs)
     return _cut(flat) if packed else flat
+
+
+def _fill_flat(flat: Flat[Any], table: Features, dim: int, packed: bool) -> None:
+    columns = [table.column(b) for b in range(table.batches)]
+    if packed:
+        buffer = flat[0] if flat.buffer is None else flat.buffer  # not cut yet, or by the extension
+        _fill([buffer], [[entry for column in columns for entry in column]], dim)
+    else:
+        _fill(flat, columns, dim)
+
+
+def _fill(outputs: list[Any], columns: list[list[Any]], dim: int) -> None:
+    from ._converting import fill
+
+    fill(outputs, columns, dim)
 
 
 def _prove(table: Features, like: Any) -> bool:

@@ -189,7 +189,7 @@ def test_what_is_left_to_torch() -> None:
     over = entry.view(torch.float16)[:, :3]
     for call in (
         lambda: goflat.cat([entry], out=over, dtype=torch.half),
-        lambda: goflat.cat([torch.zeros(2, 3)], dtype=torch.half),
+        lambda: goflat.cat([torch.zeros(3, 2).t()], dtype=torch.half),
         lambda: goflat.cat([torch.empty(2, dtype=torch.int32, device=0)], dtype=torch.half),
     ):
         with pytest.raises(AssertionError, match="left to torch"):
