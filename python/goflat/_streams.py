@@ -79,9 +79,10 @@ def check_stream(stream: Any) -> None:
 
 def handle(stream: Any) -> int:
     """Return the raw handle of a stream; raise for what is none."""
-    if isinstance(stream, _classes("torch")):
-        return int(stream.cuda_stream)
-    if isinstance(stream, _classes("cupy")):
+    torchs = _torchs(stream)
+    if torchs is not None:
+        return int(torchs.cuda_stream)
+    if isinstance(stream, _cupys()):
         return int(stream.ptr)
     if not hasattr(type(stream), "__cuda_stream__"):
         want = "a torch.cuda.Stream, or an object with __cuda_stream__"
@@ -93,12 +94,24 @@ def handle(stream: Any) -> int:
     return int(address)
 
 
-def _classes(module: str) -> Any:
-    """Return the classes of streams of a library, none where it is not loaded."""
-    cuda = getattr(sys.modules.get(module), "cuda", None)
-    return tuple(
-        getattr(cuda, name) for name in ("Stream", "ExternalStream") if hasattr(cuda, name)
-    )
+def _torchs(stream: Any) -> Any:
+    """Return a stream of torch as one of `torch.cuda`; None for what is no stream of CUDA's.
+
+    `torch.accelerator` hands out streams of a class that does not know their handles.
+    """
+    torch: Any = sys.modules.get("torch")
+    if torch is None or isinstance(stream, torch.cuda.Stream):
+        return None if torch is None else stream
+    if not isinstance(stream, torch.Stream) or stream.device.type != "cuda":
+        return None
+    names = "stream_id", "device_index", "device_type"
+    return torch.cuda.Stream(**{name: getattr(stream, name) for name in names})
+
+
+def _cupys() -> Any:
+    """Return the classes of CuPy's streams."""
+    cupy: Any = sys.modules.get("cupy")
+    return () if cupy is None else (cupy.cuda.Stream, cupy.cuda.ExternalStream)
 
 
 def home(stream: Any) -> int | None:
@@ -115,8 +128,9 @@ def torch_stream(stream: Any, device: int) -> Any:
     """Return `stream` as torch's; `device` is where it lies unless it says otherwise."""
     import torch
 
-    if isinstance(stream, torch.cuda.Stream):
-        return stream
+    torchs = _torchs(stream)
+    if torchs is not None:
+        return torchs
     address = handle(stream)
     if address in _DEFAULT:
         return torch.cuda.default_stream(device)

@@ -193,6 +193,7 @@ def waited_for(device: int) -> Iterator[tuple[Any, int]]:
     side = torch.cuda.Stream(device)
     handle = side.cuda_stream
     yield side, handle
+    yield torch.Stream(side.stream_id, side.device_index, side.device_type), handle
     yield Foreign(handle), handle
     yield Core(handle, device), handle
     yield torch.cuda.ExternalStream(handle, device=device), handle
@@ -237,7 +238,7 @@ def test_wait_on_several_devices() -> None:
 @on_torch()
 def test_record_streams_of_every_kind() -> None:
     """torch asks a stream that was recorded, when the memory is given back, what it has done."""
-    for form in range(3):
+    for form in range(4):
         flat = list(goflat.flatten(put(host(), 1, 1, 1, 1)))
         stream, handle = list(waited_for(1))[form]
         goflat.record_stream(flat, stream)

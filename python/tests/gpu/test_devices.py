@@ -91,3 +91,21 @@ def test_the_current_device_may_be_the_other_one() -> None:
     with torch.cuda.device(1):
         check(features, goflat.flatten(features))
         assert torch.cuda.current_device() == 1
+
+
+def test_consuming_on_two_devices_waits_for_streams_of_both() -> None:
+    sides = [torch.cuda.Stream(device) for device in range(2)]
+    features = {key: [t.to(b) for b, t in enumerate(line)] for key, line in job().items()}
+    want, copies = oracle(features), []
+    for device, side in enumerate(sides):
+        torch.cuda.synchronize(device)
+        with torch.cuda.device(device), torch.cuda.stream(side):
+            sleep(50)
+            copies.append([line[device].clone() for line in features.values()])
+    before = [[line[b].clone() for line in features.values()] for b in range(2)]
+    flat = goflat.flatten_(features, max_growth=1 << 20, wait=sides)
+    for device in range(2):
+        torch.cuda.synchronize(device)
+        check_bits(copies[device], before[device])
+    check_bits(flat, want)
+    assert torch.cuda.current_device() == 0

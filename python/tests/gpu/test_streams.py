@@ -221,7 +221,17 @@ def of_cuda_core(handle: int) -> Any:
     return device.create_stream(Foreign(handle))
 
 
-FOREIGN: dict[str, Callable[[int], Any]] = {"protocol": Foreign, "cuda.core": of_cuda_core}
+def of_accelerator(handle: int) -> Any:
+    """Return a stream as torch.accelerator hands them out."""
+    side = torch.cuda.ExternalStream(handle)
+    return torch.Stream(side.stream_id, side.device_index, side.device_type)
+
+
+FOREIGN: dict[str, Callable[[int], Any]] = {
+    "protocol": Foreign,
+    "cuda.core": of_cuda_core,
+    "torch.accelerator": of_accelerator,
+}
 
 
 @pytest.mark.parametrize("kind", FOREIGN)
