@@ -11,6 +11,8 @@ PIP  := $(PY) -m pip --quiet --disable-pip-version-check
 # Runs a command with Go and the C headers in reach.
 WITH := $(PY) tools/toolchain.py
 TAGS := -tags=goflat_invariants
+# A module of its own.
+TENSORS := examples/go/gorgonia
 
 NATIVE_SRC := $(shell find bridge gpu flatten -type f \
 	! -name '*_test.go' ! -path '*/testdata/*' ! -path 'gpu/fakecuda/*')
@@ -65,6 +67,7 @@ lint: lint-go lint-py lint-gen ## all static checks, formatting included
 
 lint-go: $(VENV)/.build
 	$(WITH) go vet $(TAGS) ./...
+	$(WITH) go -C $(TENSORS) vet ./...
 	$(WITH) env CGO_ENABLED=0 go vet $(TAGS) ./flatten ./examples/...
 	$(WITH) go tool -modfile=tools/go.mod golangci-lint run
 
@@ -85,6 +88,7 @@ test: test-go test-py ## all tests on the CPU, invariants on
 
 test-go: $(VENV)/.build
 	$(WITH) go test -count=1 $(TAGS) ./...
+	$(WITH) go -C $(TENSORS) test -count=1 ./...
 	@mkdir -p build
 	@$(WITH) go test -run='^$$' -bench=. -benchtime=1x ./... > build/bench || { cat build/bench; exit 1; }
 
