@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LARGEST_BYTES = 4_500_000
+LARGEST_BYTES = 7_000_000  # 2.9 MB of them are PTX, which a wheel compresses well
 OLDEST_GLIBC, NEWEST_GLIBC = (2, 28), (2, 34)
 # glibc in one file since 2.34, and in these before.
 GLIBC_FILES = {"libc.so.6", "libpthread.so.0", "libdl.so.2"}

@@ -33,7 +33,8 @@ SMOKE = [
     f"python/tests/{name}"
     for name in (
         *("test_flatten.py", "test_torch.py", "test_numpy.py", "test_dlpack.py", "test_outs.py"),
-        *("test_errors.py", "test_lifetime.py", "test_process.py", "test_fork.py", "consume"),
+        *("test_errors.py", "test_lifetime.py", "test_process.py", "test_fork.py"),
+        *("consume/test_in_place.py", "consume/test_values.py", "consume/test_containers.py"),
     )
 ]
 # The oldest releases that the extras allow, as far as there are wheels for the Python.
