@@ -408,3 +408,19 @@ func ExampleView_InElements() {
 	fmt.Println(flatten.View{Shape: []int64{3, 2}, Strides: []int64{16, 4}}.InElements(4).Strides)
 	// Output: [4 1]
 }
+
+// Entry 1 begins within output 0, which is 24 bytes.
+func ExampleApart_Check() {
+	l := &flatten.Layout{NumKeys: 2, Batches: 1, RowShape: []int64{2}, Rows: []int64{2, 1}, DType: float32s}
+	var apart flatten.Apart
+	fmt.Println(apart.Check(l, []uintptr{1000}, []uintptr{2000, 1016}))
+	fmt.Println(apart.Check(l, []uintptr{1000}, []uintptr{2000, 1024}))
+	// Output:
+	// false
+	// true
+}
+
+func ExampleFloat_Short() {
+	fmt.Println(flatten.Float32.Short(), flatten.BFloat16.Short())
+	// Output: f32 bf16
+}
