@@ -11,6 +11,7 @@ rows; it saves no tensor, and keeps no entry alive.
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -69,92 +70,65 @@ def record(flat: Flat[Any], columns: Sequence[Sequence[Tensor]], counts: Counts)
     """
     size, (rows, dim, any_empty) = len(columns), counts
     for b, column in enumerate(columns):
-        flat[b] = join(flat[b], column, rows[b::size], dim, any_empty)
+        skipped = _skipped(column, flat[b]) if any_empty else ()
+        flat[b] = _apply([rows[b::size], dim, skipped, flat[b]], *column)
     if flat.buffer is not None:
         entries = [entry for column in columns for entry in column]
         in_order = [count for b in range(size) for count in rows[b::size]]
-        flat._buffer = join(flat.buffer, entries, in_order, dim, any_empty)
+        flat._buffer = join(flat.buffer, entries, in_order, dim)
 
 
-def join(
-    output: Tensor, entries: Sequence[Tensor], rows: list[int], dim: int, any_empty: bool
-) -> Tensor:
-    """Record `output` as `entries` of so many `rows` joined; see `Counts`."""
-    skipped = _skipped(entries, output.dim()) if any_empty else ()
-    return _apply(_Job(output, rows, dim, skipped), *entries)  # type: ignore[no-any-return]
+def join(output: Tensor, entries: Sequence[Tensor], rows: list[int], dim: int) -> Tensor:
+    """Record `output` as `entries` of so many `rows` joined."""
+    return _apply([rows, dim, _skipped(entries, output), output], *entries)  # type: ignore[no-any-return]
 
 
-def _skipped(entries: Sequence[Tensor], ndim: int) -> tuple[int, ...]:
-    return tuple(e for e, entry in enumerate(entries) if entry.dim() != ndim)
-
-
-class _Job:
-    """What a node knows; the output only until it is recorded."""
-
-    __slots__ = ("dim", "output", "rows", "skipped")
-
-    def __init__(
-        self, output: Tensor | None, rows: list[int], dim: int, skipped: tuple[int, ...]
-    ) -> None:
-        self.output, self.rows, self.dim, self.skipped = output, rows, dim, skipped
-
-    def parts(self, grad: Tensor) -> Sequence[Tensor]:
-        """Return the rows of `grad` that belong to each entry."""
-        if torch.is_grad_enabled() or grad.layout is not torch.strided:
-            # for double backward: such views may be changed in place, those of a split not
-            ends = zip(_starts(self.rows), self.rows, strict=True)
-            parts: Sequence[Tensor] = [grad.narrow(self.dim, *rows) for rows in ends]
-        else:
-            parts = _cutter()(grad, self.rows, self.dim) or torch.split_with_sizes(
-                grad, self.rows, self.dim
-            )
-        if not self.skipped:
-            return parts
-        return [grad.new_zeros(0) if e in self.skipped else p for e, p in enumerate(parts)]
-
-
-def _starts(rows: list[int]) -> list[int]:
-    starts, total = [], 0
-    for count in rows:
-        starts.append(total)
-        total += count
-    return starts
+def _skipped(entries: Sequence[Tensor], output: Tensor) -> tuple[int, ...]:
+    """Return which of `entries` are of shape (0,), unlike `output`: torch.cat skips them."""
+    return tuple(e for e, entry in enumerate(entries) if entry.dim() != output.dim())
 
 
 class Cat(torch.autograd.Function):
     """Rows in, joined rows out."""
 
     @staticmethod
-    def forward(ctx: Any, job: _Job, *entries: Tensor) -> Tensor:
-        """Return the output, which has been made already."""
+    def forward(ctx: Any, job: list[Any], *entries: Tensor) -> Tensor:
+        """Return the output, which has been made: what `job` has last. The rest is for backward."""
         ctx.set_materialize_grads(False)
         ctx.job = job
-        output, job.output = job.output, None
-        return output  # type: ignore[return-value]
+        return job.pop()  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, ...]:
         """Hand out rows of `grad`."""
-        job = ctx.job
+        rows, dim, skipped = ctx.job
         if grad is None:
-            return (None,) * (1 + len(job.rows))
-        return (None, *job.parts(grad))
+            return (None,) * (1 + len(rows))
+        parts = _rows_of(grad, rows, dim)
+        if skipped:
+            parts = [grad.new_zeros(0) if e in skipped else p for e, p in enumerate(parts)]
+        return (None, *parts)
+
+
+def _rows_of(grad: Tensor, rows: list[int], dim: int) -> Sequence[Tensor]:
+    """Return the rows of `grad` that belong to each entry."""
+    if torch.is_grad_enabled() or grad.layout is not torch.strided:
+        # for double backward: such views may be changed in place, those of a split not
+        starts = accumulate(rows, initial=0)
+        return [grad.narrow(dim, *place) for place in zip(starts, rows, strict=False)]
+    parts = _cut(grad, rows, dim)
+    return torch.split_with_sizes(grad, rows, dim) if parts is None else parts
 
 
 # Function.apply looks at every argument for what torch.func has left behind; entries are plain.
 _apply = super(torch.autograd.Function, Cat).apply
 
-_cutters: list[Callable[[Tensor, list[int], int], tuple[Tensor, ...] | None]] = []
 
-
-def _cutter() -> Callable[[Tensor, list[int], int], tuple[Tensor, ...] | None]:
-    """Return the extension's way to cut a gradient; without it torch has to."""
-    if not _cutters and (
-        _native._core is None or not _native._core.bridge_GradientCutter(id(_cutters))
-    ):
-        return _nobody
-    return _cutters[0]
-
-
-def _nobody(grad: Tensor, rows: list[int], dim: int) -> None:
-    """Cut nothing."""
+def _cut(grad: Tensor, rows: list[int], dim: int) -> tuple[Tensor, ...] | None:
+    """Cut `grad` as the extension does, which takes the place of this at the first call."""
+    global _cut
+    found: list[Any] = []
+    if _native._core is None or not _native._core.bridge_GradientCutter(id(found)):
+        return None
+    _cut = found[0]
+    return _cut(grad, rows, dim)

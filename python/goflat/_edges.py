@@ -39,7 +39,7 @@ class Edges:
 
     def __init__(self, grid: list[Any], layout: Layout, records: Records) -> None:
         self._grid, self._size = grid, layout.batches
-        self._rows, self._dim, self._any_empty = counts(layout)
+        self._rows, self._dim, _ = counts(layout)
         self._watched = torch.is_grad_enabled() and _any_grad(records)
         self._stand_ins: dict[int, Tensor] = {}
         if self._watched:
@@ -50,7 +50,7 @@ class Edges:
         entry = self._grid[e]
         dim = self._dim if entry.dim() > self._dim else 0
         rows = [entry.shape[dim]]
-        return join(entry.detach().new_empty(entry.shape), [entry], rows, dim, False)
+        return join(entry.detach().new_empty(entry.shape), [entry], rows, dim)
 
     def record(self, output: Tensor, batch: int) -> Tensor:
         """Return `output`, which autograd knows from now on if it is to know it."""
@@ -58,7 +58,7 @@ class Edges:
             return output
         column = range(batch, len(self._grid), self._size)
         entries = [self._stand_ins.get(e, self._grid[e]) for e in column]
-        return join(output, entries, self._rows[batch :: self._size], self._dim, self._any_empty)
+        return join(output, entries, self._rows[batch :: self._size], self._dim)
 
 
 def _any_grad(records: Records) -> bool:
