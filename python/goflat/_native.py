@@ -108,14 +108,14 @@ def _like(dtype: Any) -> Any:
     return _likes[dtype]
 
 
-def layout(features: Any, one_key: bool) -> Flat[Any] | None:
+def layout(features: Any, one_key: bool, dim: Any = 0) -> Flat[Any] | None:
     """Return a result without outputs, for its layout; None where Python has to describe it.
 
     `features` is a dict of lists, a list of dicts or, if `one_key`, a list of arrays.
     """
     flat: Flat[Any] = Flat()
     flags = _LAYOUT | _NO_GRAD | (_ONE_KEY if one_key else 0)
-    if _core is None or _run(features, None, flat, 0, flags) != _DONE:
+    if _core is None or not _is_int64(dim) or _run(features, None, flat, dim, flags) != _DONE:
         return None
     return flat if hasattr(flat, "_layout") else None
 

@@ -336,6 +336,12 @@ def describe_cast(features: Any, dim: int, dtype: Any) -> tuple[Layout, int]:
     """Return the layout, and the bytes that converting entries to `dtype` takes."""
     if isinstance(features, Layout):
         return features, 0
+    if dtype is None:
+        from . import _native
+
+        described = _native.layout(features, False, dim)
+        if described is not None:
+            return described.layout, 0
     table = read(features)
     if not table.grid:
         return describe(table, dim), 0
