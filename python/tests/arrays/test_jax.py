@@ -226,6 +226,18 @@ def test_out_is_refused() -> None:
     assert all(np.array_equal(a, b) for a, b in zip(outs, before, strict=True))
 
 
+@pytest.mark.parametrize("other", [np.zeros((2, 3), np.float32), torch.zeros(2, 3)], ids=type)
+def test_libraries_do_not_mix(other: Any) -> None:
+    entry = array((2, 3))
+    names = "jaxlib", type(other).__module__
+    for a, b, (want, got) in ((entry, other, names), (other, entry, names[::-1])):
+        for call in goflat.flatten, goflat.flatten_, goflat.plan, goflat.Layout.of:
+            with pytest.raises(
+                goflat.DTypeError, match=rf"key 'b', batch 0: got {got}.*, want {want}"
+            ):
+                call({"a": [a], "b": [b]})
+
+
 def test_arena_has_none() -> None:
     with pytest.raises(goflat.DeviceError, match="batch 0: got cpu:0"):
         goflat.Arena(goflat.Layout.of(job()))
