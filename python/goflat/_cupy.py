@@ -74,7 +74,7 @@ def wait_for(device: Any, streams: list[tuple[int, int | None]]) -> None:
     for handle, number in streams:
         with cp.cuda.Device(device.id if number is None else number):
             event = cp.cuda.Event(disable_timing=True)
-            cp.cuda.ExternalStream(handle, -1 if number is None else number).record(event)
+            cp.cuda.runtime.eventRecord(event.ptr, handle)
         with device:
             current.wait_event(event)
 

@@ -63,7 +63,8 @@ class Jax(NumPy):
         """Return `entries` with what a layout says of them; one tracer makes a job traced."""
         if any(isinstance(entry, jax.core.Tracer) for entry in entries):
             return [Entry(e, tuple(e.shape), e.dtype, _TRACED, False) for e in entries]
-        return list(map(_placed, entries))
+        places = {sharding: _place(sharding) for sharding in {e.sharding for e in entries}}
+        return [_placed(entry, *places[entry.sharding]) for entry in entries]
 
     def refusal(self, entry: Entry) -> Refusal | None:
         """Refuse arrays whose memory was given away."""
@@ -89,7 +90,8 @@ class Jax(NumPy):
         if buffer.ndim != len(shape):
             return buffer[:0]
         cut = (slice(None),) * dim + (slice(start, start + shape[dim]),)
-        if isinstance(buffer, jax.core.Tracer) or not _placed(buffer).readable:
+        traced = isinstance(buffer, jax.core.Tracer)
+        if traced or not _placed(buffer, *_place(buffer.sharding)).readable:
             return buffer[cut]
         return _taken_over(np.asarray(buffer)[cut], [buffer])
 
@@ -129,13 +131,20 @@ def _program(columns: list[list[Any]], dim: int, packed: tuple[int, ...] | None)
     return [*(jax.lax.slice_in_dim(buffer, *cut, axis=dim) for cut in cuts), buffer]
 
 
-def _placed(array: Any) -> Entry:
-    """Say where an array lies that is no tracer."""
-    devices = sorted(array.sharding.device_set, key=lambda device: device.id)
+def _place(sharding: Any) -> tuple[str, bool]:
+    """Name the devices of an array, and report whether it lies on one CPU."""
+    devices = sorted(sharding.device_set, key=lambda device: device.id)
     platform = devices[0].platform
     name = f"{platform}:{','.join(str(device.id) for device in devices)}"
-    readable = platform == "cpu" and len(devices) == 1 and isinstance(array.dtype, np.dtype)
-    return Entry(array, tuple(array.shape), array.dtype, name, readable)
+    return name, platform == "cpu" and len(devices) == 1
+
+
+def _placed(array: Any, device: str, on_one_cpu: bool) -> Entry:
+    """Describe an array that is no tracer; keys of random numbers have no dtype of NumPy's."""
+    dtype = array.dtype
+    return Entry(
+        array, tuple(array.shape), dtype, device, on_one_cpu and isinstance(dtype, np.dtype)
+    )
 
 
 def _aligned(shape: tuple[int, ...], dtype: Any) -> Any:

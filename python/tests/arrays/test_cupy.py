@@ -40,16 +40,27 @@ class Device:
 
 
 class Stream:
-    """A stream that says what it waits for: handle and device of another one."""
+    """A stream that notes what it waits for: handle of another one, and where its event is."""
 
     def __init__(self, ptr: int, device_id: int = -1) -> None:
         self.ptr, self.device_id = ptr, device_id
 
-    def record(self, event: Any) -> None:
-        event.on = self.ptr, self.device_id
-
-    def wait_event(self, event: Any) -> None:
+    def wait_event(self, event: Event) -> None:
         happened.append((self.ptr, event.on))
+
+
+class Event:
+    """An event that knows where it was made and what it was recorded on."""
+
+    def __init__(self, *, disable_timing: bool) -> None:
+        assert disable_timing
+        self.ptr = self
+        self.home = next(number for what, number in reversed(happened) if what == "enter")
+        self.on = (0, 0)
+
+
+def record(event: Event, handle: int) -> None:
+    event.on = handle, event.home
 
 
 class Foreign:
@@ -65,9 +76,10 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         pytest.skip("CuPy itself is there")
     cuda = SimpleNamespace(
         Device=Device,
-        Event=lambda disable_timing: SimpleNamespace(),
+        Event=Event,
         Stream=Stream,
         ExternalStream=Stream,
+        runtime=SimpleNamespace(eventRecord=record),
         get_current_stream=lambda number: Stream(100 + number, number),
     )
     stand_in = SimpleNamespace(ndarray=type("ndarray", (), {}), cuda=cuda)
@@ -91,7 +103,7 @@ def test_devices_need_not_hash() -> None:
 def test_each_device_waits_for_each_stream() -> None:
     wait_for(layout(1, 0, 1), streams_of([Stream(5, 1), Stream(2)]))
     waits = [event for event in happened if event[0] not in ("enter", "exit")]
-    assert waits == [(101, (5, 1)), (101, (2, -1)), (100, (5, 1)), (100, (2, -1))]
+    assert waits == [(101, (5, 1)), (101, (2, 1)), (100, (5, 1)), (100, (2, 0))]
 
 
 def test_events_are_made_on_the_device_of_the_stream() -> None:
@@ -101,6 +113,6 @@ def test_events_are_made_on_the_device_of_the_stream() -> None:
 
 def test_a_handle_alone_belongs_to_the_only_device() -> None:
     wait_for(layout(1, 1), [Foreign()])
-    assert (101, (7, -1)) in happened
+    assert (101, (7, 1)) in happened
     with pytest.raises(goflat.DeviceError, match="Foreign without a device, for a job on several"):
         wait_for(layout(0, 1), [Foreign()])

@@ -9,7 +9,7 @@ import goflat
 from gpu.support import DEVICE
 from helpers.loaders import Collate, Detections, check
 
-pytestmark = pytest.mark.usefixtures("cuda")
+pytestmark = pytest.mark.usefixtures("cuda", "any_engine")
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # forked with threads
