@@ -169,7 +169,7 @@ func conformCast(t *testing.T, cast caster) {
 	anyOf := func() flatten.Float { return flatten.Float(r.IntN(int(flatten.NumFloats))) }
 
 	t.Run("random", func(t *testing.T) {
-		for range 200 {
+		for range 100 {
 			j, err := randjob.NewOf(r, 8)
 			if err != nil {
 				t.Fatal(err)

@@ -46,7 +46,9 @@ def units() -> Iterator[Unit]:
             continue
         for pair in itertools.product(FLOATS, FLOATS):
             defined = (*FLAGS, *map("--define-macro={}={}".format, ("SOURCE", "TARGET"), pair))
-            yield Unit("cast_{}_{}".format(*pair), source, defined, (*HEADERS, "cast.cuh"))
+            yield Unit(
+                "cast_{}_{}".format(*pair), source, defined, (*HEADERS, "floats.cuh", "cast.cuh")
+            )
 
 
 def fingerprint(unit: Unit) -> str:

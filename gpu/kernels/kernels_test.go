@@ -40,7 +40,7 @@ func units(t *testing.T) (all []unit) {
 			for to := range flatten.NumFloats {
 				macros := []string{"--define-macro=SOURCE=" + from.Short(), "--define-macro=TARGET=" + to.Short()}
 				all = append(all, unit{
-					castFile(from, to), source, slices.Concat(flags, macros), slices.Concat(headers, []string{"cast.cuh"}),
+					castFile(from, to), source, slices.Concat(flags, macros), slices.Concat(headers, []string{"floats.cuh", "cast.cuh"}),
 				})
 			}
 		}

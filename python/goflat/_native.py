@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from . import _fallback, _pure
+from . import _casts, _fallback, _pure
 from ._errors import from_native, of_memory
 from ._features import Features, read
 from ._flat import Flat
@@ -72,7 +72,7 @@ def flatten(features: Any, outs: Any, dim: Any, packed: bool) -> Flat[Any]:
 
 def cat(tensors: Any, dim: Any, dtype: Any = None) -> Any:
     """Join `tensors` into one; None where `flatten` has to be asked, whatever the reason."""
-    like = None if dtype is None else _like(dtype)
+    like = None if dtype is None else _casts.like(dtype)
     if _core is None or not _is_int64(dim) or (dtype is not None and like is None):
         return None
     result: list[Any] = []
@@ -82,30 +82,16 @@ def cat(tensors: Any, dim: Any, dtype: Any = None) -> Any:
         if _run(tensors, None, flat, dim, _ONE_KEY | _RECORDED, like) == _RECORD:
             return _recorded(flat, False)[0]
     if status == _FILL:
-        _fill(result, [list(tensors)], dim)
+        _casts.fill(result, [list(tensors)], dim)
     return result[0] if status in (_DONE, _FILL) and result else None
 
 
 def cast(features: Any, outs: Any, dim: Any, dtype: Any, packed: bool) -> Flat[Any] | None:
     """Join entries and convert them on the way; None where that is not to be done natively."""
-    like = _like(dtype)
+    like = _casts.like(dtype)
     if _core is None or like is None or not _is_int64(dim):
         return None
     return _attempt(features, _listed(outs, packed), dim, packed, 0, like)
-
-
-_likes: dict[Any, Any] = {}  # what `_proofs.like` returned, by dtypes of torch
-
-
-def _like(dtype: Any) -> Any:
-    """Return a tensor of `dtype` if torch's entries may be converted to it natively, or None."""
-    if type(dtype).__module__ != "torch":
-        return None
-    if dtype not in _likes:
-        from ._proofs import like
-
-        _likes[dtype] = like(dtype)
-    return _likes[dtype]
 
 
 def layout(features: Any, one_key: bool, dim: Any = 0) -> Flat[Any] | None:
@@ -126,7 +112,7 @@ def bind(
     """Return the handle of a job that can be run again, or 0 where the fall-back has to do it."""
     scratch: list[Any] = []
     flags = _NO_GRAD | (_PACKED if packed else 0)
-    like = None if dtype is None else _like(dtype)
+    like = None if dtype is None else _casts.like(dtype)
     if _core is None or (dtype is not None and like is None):
         return 0
     try:
@@ -204,47 +190,17 @@ def _attempt(
     status = _run(containers, outs, flat, dim, flags | (_PACKED if packed else 0), like)
     if status == _NORMALISE and not isinstance(features, Features):
         return _attempt(read(features), outs, dim, packed, flags, like)
-    if status == _UNPROVED and _prove(read(features), like):
+    if status == _UNPROVED and _casts.prove(read(features), like):
         return _attempt(features, outs, dim, packed, flags, like)
     if status == _GRAD and outs is None:
         return _differentiable(read(features), dim, packed, like)
     if status == _FILL:
-        _fill_flat(flat, read(features), dim, packed)
+        _casts.fill_flat(flat, read(features), dim, packed)
     elif status != _DONE or not flat:
         return None
     if outs is not None:
         _written(outs)
     return _cut(flat) if packed else flat
-
-
-def _fill_flat(flat: Flat[Any], table: Features, dim: int, packed: bool) -> None:
-    columns = [table.column(b) for b in range(table.batches)]
-    if packed:
-        buffer = flat[0] if flat.buffer is None else flat.buffer  # not cut yet, or by the extension
-        _fill([buffer], [[entry for column in columns for entry in column]], dim)
-    else:
-        _fill(flat, columns, dim)
-
-
-def _fill(outputs: list[Any], columns: list[list[Any]], dim: int) -> None:
-    from ._converting import fill
-
-    fill(outputs, columns, dim)
-
-
-def _prove(table: Features, like: Any) -> bool:
-    """Compare with torch what the job converts on its devices; False if that cannot be now."""
-    from ._proofs import prove
-
-    sources = {entry.dtype for entry in table.grid}
-    return all([prove(device, sources, like) for device in {e.device for e in table.grid}])
-
-
-def trial(entries: list[Any], like: Any, rules: int) -> Any:
-    """Return `entries` joined and converted under `rules`, proved or not; None if they are not."""
-    result: list[Any] = []
-    done = _run(entries, None, result, 0, _ONE_KEY | _NO_GRAD, like, rules) == _DONE
-    return result[0] if done and result else None
 
 
 _writers: dict[type, Callable[[list[Any]], object]] = {}  # by type of the outputs

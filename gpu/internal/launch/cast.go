@@ -58,7 +58,7 @@ type CastJob struct {
 
 // Run calls launch for every launch of a job and returns its first error, after which it calls it
 // no more. An ordinary job is one launch for each type of its entries: kernels that take several
-// types take longer for each (docs/adr/0016-casts-in-one-launch.md).
+// types take longer for each (docs/adr/0016-casts-while-copying.md).
 func (c *Cast) Run(job *CastJob, launch func(*CastLaunch) error) error {
 	c.rules, c.sms, c.launch, c.err = job.Rules, job.Multiprocessors, launch, nil
 	words := castWords(job)
