@@ -14,7 +14,7 @@ import (
 	"github.com/goflat/goflat/gpu/kernels"
 )
 
-// ErrMisaligned: an element to convert does not lie at a multiple of its size. Copy it first.
+// ErrMisaligned says that an element to convert does not lie at a multiple of its size. Copy it first.
 var ErrMisaligned = errors.New("misaligned elements")
 
 // Cast converts the elements of a plan's batches that live on one CUDA device, as

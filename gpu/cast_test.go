@@ -68,7 +68,7 @@ func fillWithNumbers(r *rand.Rand, memory []byte, f flatten.Float) {
 	}
 	for at := int64(0); at < int64(len(memory)); at += f.Bytes() {
 		small := flatten.Float(r.IntN(int(flatten.NumFloats)))
-		code := flatten.Convert(f, small, r.Uint64()&(1<<(8*small.Bytes()-1)|1<<(8*small.Bytes()-1)-1), rulesOf(r, f))
+		code := flatten.Convert(f, small, r.Uint64()&(1<<(8*small.Bytes())-1), rulesOf(r, f))
 		if r.IntN(2) == 0 {
 			code += uint64(r.IntN(5)) - 2
 		}

@@ -24,6 +24,9 @@ func check(err error) {
 	}
 }
 
+// closed is check for what is deferred.
+func closed(end func() error) { check(end()) }
+
 // upload returns device memory that holds s, in the current context.
 func upload(s string) cu.DevicePtr {
 	memory := must(cu.MemAlloc(int64(len(s))))
@@ -66,7 +69,7 @@ func ExampleNewContext() {
 	runtime.LockOSThread() // a thread has a current context, a goroutine has none
 	defer runtime.UnlockOSThread()
 	context := must(must(cu.GetDevice(0)).MakeContext(cu.SchedAuto)) // current from here on
-	defer context.Destroy()
+	defer closed(context.Destroy)
 	stream := must(cu.MakeStream(cu.NonBlocking))
 
 	goflat := must(gpu.NewContext(context)) // once: it loads the kernels
@@ -85,7 +88,7 @@ func ExampleContext_Prepare() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	context := must(must(cu.GetDevice(0)).MakeContext(cu.SchedAuto))
-	defer context.Destroy()
+	defer closed(context.Destroy)
 	stream := must(cu.MakeStream(cu.NonBlocking))
 	goflat := must(gpu.NewContext(context))
 	defer goflat.Close()
@@ -110,7 +113,7 @@ func ExampleContext_Permute() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	context := must(must(cu.GetDevice(0)).MakeContext(cu.SchedAuto))
-	defer context.Destroy()
+	defer closed(context.Destroy)
 	stream := must(cu.MakeStream(cu.NonBlocking))
 	goflat := must(gpu.NewContext(context))
 	defer goflat.Close()
@@ -131,7 +134,7 @@ func ExampleGather() {
 	defer runtime.UnlockOSThread()
 	device := must(cu.GetDevice(0))
 	check(cu.SetCurrentContext(must(device.RetainPrimaryCtx())))
-	defer device.ReleasePrimaryCtx()
+	defer closed(device.ReleasePrimaryCtx)
 
 	src := []uintptr{uintptr(upload("ab")), uintptr(upload("cde")), uintptr(upload("f")), uintptr(upload("g"))}
 	dst := []uintptr{uintptr(must(cu.MemAlloc(3))), uintptr(must(cu.MemAlloc(4)))}
@@ -147,7 +150,7 @@ func ExampleMoves() {
 	defer runtime.UnlockOSThread()
 	device := must(cu.GetDevice(0))
 	check(cu.SetCurrentContext(must(device.RetainPrimaryCtx())))
-	defer device.ReleasePrimaryCtx()
+	defer closed(device.ReleasePrimaryCtx)
 
 	from, to := upload("ab..cd.."), upload("xxxx")
 	at := func(memory cu.DevicePtr) flatten.Addr {
