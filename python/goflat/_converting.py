@@ -1,6 +1,6 @@
-"""Tensors that are converted while they are joined, bit for bit as ``entry.to(dtype)`` does it.
+"""Tensors that torch converts into their places, where the extension does not convert them itself.
 
-Torch itself converts, since what it makes of NaNs and of numbers too large for 8 bits differs
+It is torch, since what it makes of NaNs and of numbers too large for 8 bits differs
 between its releases and devices. On the CPU it also differs with strides and with length: a float32
 NaN becomes another bfloat16 NaN in vector code than in the plain loop that strided memory gets. So
 there only what is contiguous on both sides, which takes the loop that ``to`` takes, is converted
