@@ -99,15 +99,8 @@ func PreparePermute(barrier bool, device int, stream uintptr, p *flatten.Permuta
 	if err != nil {
 		return nil, nil, err
 	}
-	if c.tables.Far() {
-		if err := c.upload(memory); err != nil {
-			return nil, nil, err
-		}
-	}
-	if c.tables.Barrier() && !memory.counts {
-		if err := c.reset(memory); err != nil {
-			return nil, nil, err
-		}
+	if err := c.fillIn(memory); err != nil {
+		return nil, nil, err
 	}
 	launched = func() error {
 		return c.tables.Launches(&memory.word, uint64(memory.address)+tableOffset, c.launch)

@@ -100,3 +100,15 @@ goflat_status goflat_stream_wait(uintptr_t stream, uintptr_t event)
 {
 	return status("cuStreamWaitEvent", cuStreamWaitEvent((CUstream)stream, (CUevent)event, 0));
 }
+
+goflat_answer goflat_stream_new(void)
+{
+	CUstream stream = NULL;
+	CUresult code = cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+	return answer("cuStreamCreate", code, (uintptr_t)stream);
+}
+
+goflat_status goflat_stream_free(uintptr_t stream)
+{
+	return status("cuStreamDestroy", cuStreamDestroy((CUstream)stream));
+}

@@ -31,4 +31,8 @@ goflat_answer goflat_event_done(uintptr_t event);
 goflat_status goflat_event_wait(uintptr_t event);
 goflat_status goflat_stream_wait(uintptr_t stream, uintptr_t event);
 
+// Streams that do not wait for the default stream, nor it for them.
+goflat_answer goflat_stream_new(void);
+goflat_status goflat_stream_free(uintptr_t stream);
+
 #endif

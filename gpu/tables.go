@@ -15,8 +15,8 @@ import (
 // keeps what it has: a call allocates only if it needs more than any before it, or
 // while others that began earlier are still under way.
 //
-// Device memory is passed on in the order of streams: whoever gets it lets its stream wait
-// for the last user's. Pinned memory is written by the host, so it is passed on when the
+// Device memory is passed on in the order of streams: whoever gets it lets the stream that
+// writes to it wait for the last user's, see [piece.follow]. Pinned memory is written by the host, so it is passed on when the
 // device has read it.
 type tableMemory struct {
 	mutex          sync.Mutex
@@ -30,6 +30,7 @@ const maxLent = 4
 // A shelf is memory of one kind, the longest unused first.
 type shelf struct {
 	pieces   []*piece
+	uploads  bool // pieces have a stream for uploads
 	allocate func(bytes int64) (uintptr, error)
 	free     func(address uintptr) error
 }
@@ -41,14 +42,32 @@ type piece struct {
 	event   uintptr // CUevent, behind its last use
 	stream  uintptr // of that
 	lent    bool
-	// Device memory begins with the word of a barrier, which is as it says if counts is true.
+	// Of device memory. Uploads have a stream of their own, so that they need not wait for what
+	// the user's stream has yet to do; written is an event behind the last.
+	uploads, written uintptr
+	// It begins with the word of a barrier, which is as it says if counts is true.
 	word   launch.BarrierWord
 	counts bool
+}
+
+// follow lets a stream wait for the last use of the piece. Also where that was on the same
+// stream: its handle may be another stream's by now.
+func (p *piece) follow(stream uintptr) error {
+	return check(C.goflat_stream_wait(C.uintptr_t(stream), C.uintptr_t(p.event)))
+}
+
+// uploaded lets a stream wait for what the piece's own stream has been given.
+func (p *piece) uploaded(stream uintptr) error {
+	if err := check(C.goflat_event_record(C.uintptr_t(p.written), C.uintptr_t(p.uploads))); err != nil {
+		return err
+	}
+	return check(C.goflat_stream_wait(C.uintptr_t(stream), C.uintptr_t(p.written)))
 }
 
 func newTableMemory() *tableMemory {
 	return &tableMemory{
 		device: shelf{
+			uploads:  true,
 			allocate: func(bytes int64) (uintptr, error) { return value(C.goflat_device_alloc(C.size_t(bytes))) },
 			free:     func(address uintptr) error { return check(C.goflat_device_free(C.uintptr_t(address))) },
 		},
@@ -70,20 +89,16 @@ func (m *tableMemory) held() int64 {
 	return n
 }
 
-// takeDevice lends device memory for work that is enqueued on a stream from now on.
+// takeDevice lends device memory for work that is enqueued on a stream from now on, which
+// the caller lets follow the last use.
 func (m *tableMemory) takeDevice(bytes int64, stream uintptr) (*piece, error) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	p, err := m.device.forStream(bytes, stream)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		p.lent = true
 	}
-	// Also where the stream is the same: its handle may be another stream's by now.
-	if err := check(C.goflat_stream_wait(C.uintptr_t(stream), C.uintptr_t(p.event))); err != nil {
-		return nil, err
-	}
-	p.lent = true
-	return p, nil
+	return p, err
 }
 
 // takePinned lends pinned memory that nobody reads any more.
@@ -177,16 +192,29 @@ func (s *shelf) add(bytes int64) (*piece, error) {
 		return nil, err
 	}
 	p := &piece{bytes: roundUp(bytes)}
-	var err error
-	if p.event, err = value(C.goflat_event_new()); err != nil {
-		return nil, err
-	}
-	if p.address, err = s.allocate(p.bytes); err != nil {
-		_ = check(C.goflat_event_free(C.uintptr_t(p.event)))
+	if err := s.fill(p); err != nil {
+		s.destroy(p)
 		return nil, err
 	}
 	s.pieces = append(s.pieces, p)
 	return p, nil
+}
+
+// fill makes what a piece consists of, or a part of it.
+func (s *shelf) fill(p *piece) (err error) {
+	if p.event, err = value(C.goflat_event_new()); err != nil {
+		return err
+	}
+	if s.uploads {
+		if p.written, err = value(C.goflat_event_new()); err != nil {
+			return err
+		}
+		if p.uploads, err = value(C.goflat_stream_new()); err != nil {
+			return err
+		}
+	}
+	p.address, err = s.allocate(p.bytes)
+	return err
 }
 
 func (s *shelf) dropSmaller(bytes int64) error {
@@ -216,10 +244,20 @@ func (s *shelf) remove(p *piece) {
 	}
 }
 
-// destroy frees a piece. Errors are those of earlier work, or it is gone anyway.
+// destroy frees a piece, or what there is of it. Errors are those of earlier work, or it is
+// gone anyway.
 func (s *shelf) destroy(p *piece) {
-	_ = s.free(p.address)
-	_ = check(C.goflat_event_free(C.uintptr_t(p.event)))
+	if p.address != 0 {
+		_ = s.free(p.address)
+	}
+	if p.uploads != 0 {
+		_ = check(C.goflat_stream_free(C.uintptr_t(p.uploads)))
+	}
+	for _, event := range []uintptr{p.event, p.written} {
+		if event != 0 {
+			_ = check(C.goflat_event_free(C.uintptr_t(event)))
+		}
+	}
 }
 
 // free frees everything. Nothing may be lent.

@@ -2,6 +2,7 @@
 #include "state.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -241,6 +242,9 @@ static CUresult enqueued(CUdeviceptr dst, size_t bytes, CUstream stream)
 CUresult cuMemcpyHtoDAsync(CUdeviceptr dst, const void *src, size_t bytes, CUstream stream)
 {
     CALL(cuMemcpyHtoDAsync);
+    char line[64];
+    snprintf(line, sizeof line, "cuMemcpyHtoDAsync stream %p", static_cast<void *>(stream));
+    state().log.back() = line;
     if (CUresult code = enqueued(dst, bytes, stream))
         return code;
     memcpy(reinterpret_cast<void *>(dst), src, bytes);
