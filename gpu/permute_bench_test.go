@@ -30,6 +30,9 @@ var permuteJobs = []struct {
 	{name: "ragged 1.3 GB of 4098 B rows", keys: 16, batches: 16, rows: upTo(2500), rowBytes: 4098},
 	{name: "ragged 1.3 GB of 4100 B rows", keys: 16, batches: 16, rows: upTo(2500), rowBytes: 4100},
 	{name: "ragged 1.3 GB of 4104 B rows", keys: 16, batches: 16, rows: upTo(2500), rowBytes: 4104},
+	{name: "ragged 650 MB of 1001 B rows", keys: 16, batches: 16, rows: upTo(5000), rowBytes: 1001},
+	{name: "ragged 300 MB of 260 B rows", keys: 16, batches: 16, rows: upTo(9000), rowBytes: 260},
+	{name: "ragged 43 MB of 1001 B rows", keys: 64, batches: 32, rows: upTo(40), rowBytes: 1001},
 	{name: "seed 40 MB", keys: 4, batches: 4, rows: fixed(50), rowBytes: 50176, entries: true},
 	{name: "seed 40 MB by rows", keys: 4, batches: 4, rows: fixed(50), rowBytes: 50176},
 }

@@ -42,7 +42,8 @@ def units() -> Iterator[Unit]:
     """One of each kernel file, but one for each pair of types of cast.cu."""
     for source in sorted(HERE.glob("*.cu")):
         if source.stem != "cast":
-            yield Unit(source.stem, source, FLAGS, HEADERS)
+            own = (source.stem + ".cuh",) if source.with_suffix(".cuh").exists() else ()
+            yield Unit(source.stem, source, FLAGS, (*HEADERS, *own))
             continue
         for pair in itertools.product(FLOATS, FLOATS):
             defined = (*FLAGS, *map("--define-macro={}={}".format, ("SOURCE", "TARGET"), pair))

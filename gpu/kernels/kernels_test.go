@@ -33,7 +33,7 @@ func units(t *testing.T) (all []unit) {
 	}
 	for _, source := range sources {
 		if source != "cast.cu" {
-			all = append(all, unit{strings.TrimSuffix(source, ".cu") + ".ptx", source, flags, headers})
+			all = append(all, unit{strings.TrimSuffix(source, ".cu") + ".ptx", source, flags, withOwn(source)})
 			continue
 		}
 		for from := range flatten.NumFloats {
@@ -46,6 +46,15 @@ func units(t *testing.T) (all []unit) {
 		}
 	}
 	return all
+}
+
+// withOwn is the headers of a source: those of all, and one of its name if there is one.
+func withOwn(source string) []string {
+	own := source + "h"
+	if _, err := os.Stat(own); err != nil {
+		return headers
+	}
+	return append(slices.Clone(headers), own)
 }
 
 func (u *unit) fingerprint(t *testing.T) string {

@@ -17,7 +17,10 @@
 // Assumed: origin, grain and columns fit vectors of sizeof(V), positions do not overlap,
 // and a launch with a barrier is cooperative, its word used by no other meanwhile.
 //
-// The floor is cudaMemcpy of the bytes of all entries. On an H200, as multiples of it, after
+// The floor is cudaMemcpy of the bytes of all entries. For ragged jobs it cannot be reached: a plain
+// copy of the same rows from one buffer to another takes, in the order of the walk, 1.10 (3.2 GB),
+// 1.11 (1.9 GB) and 1.11 (2 KB rows) times as long, in that of destinations 1.01, 1.02 and 1.07 (adr 17).
+// On an H200, as multiples of it, after
 // a call of the same and with L2 full of other data
 // (docs/bench/permute-h200-2026-11-30.json):
 //
@@ -42,13 +45,15 @@
 //     leave registers for 1024 threads, which take as long with a barrier and 1.1 times without;
 //     with more threads, and with 8 loads, registers are spilled: 1.3 to 1.5 times memcpy.
 //
-// Units that are no multiple of 16 bytes, or begin elsewhere, move by the largest power of two
-// that divides everything, down to a byte; how slow that is has not been measured. Aligned
-// vectors with bytes at both ends would do where all positions lie alike modulo 16, but those
-// are multiples of 16 apart, so only memory that begins off 16 would gain. Where positions
-// differ, a vector at one is made of two at the next: threads would have to meet within
-// groups, at every step.
-#include "common.cuh"
+// Units that are no multiple of 16 bytes, or begin elsewhere, move by slices (permute.cuh):
+// a warp owns up to 2032 bytes of every unit and shifts them from where they lie in
+// their vectors to where they are to lie. Short units move by the largest power of two that
+// divides everything, down to a byte. What takes long with either is that L2 takes about 30 ps
+// for each sector of 32 bytes that a store covers in part: with vectors of 1, 2, 4 and 8 bytes the
+// same number follows from jobs of 5.1, 3.2, 2.3 and 1.7 times memcpy, of which neither
+// instructions nor bytes of DRAM account for more than half. So slices are long, and their ends
+// are stored by one access each.
+#include "permute.cuh"
 
 // A PermuteHead is the first parameter of every launch; the same words are written in
 // Go. The table follows it or lies in device memory: `positions` positions, then a word
@@ -66,6 +71,7 @@ struct PermuteHead {
     u32 closed; // so many positions are in closed chains, which come first; the rest in paths
     u32 share, rest; // with a barrier every group has `share` positions, the first `rest` one more
     u32 arrivals; // what the barrier's word is when all blocks have arrived
+    u32 slice, last; // bytes of a warp's slice of a unit, and of the last one; 0 where threads move vectors
     u32 unused;
 };
 
@@ -92,49 +98,6 @@ struct Permute32K {
 struct PermuteFar {
     PermuteHead head;
 };
-
-// fetch and put move one aligned vector of memory that other threads of the launch
-// write before or after: loads that may be served from a cache of constants (.nc), as in
-// common.cuh, are not for them.
-#ifdef __CUDACC__
-
-DEVICE void fetch(Vec16 &v, const u8 *from)
-{
-    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(from)
-                 : "memory");
-}
-
-DEVICE void put(u8 *to, const Vec16 &v)
-{
-    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
-                 : "memory");
-}
-
-template <typename V> DEVICE void fetch(V &v, const u8 *from)
-{
-    v = *reinterpret_cast<const volatile V *>(from);
-}
-
-template <typename V> DEVICE void put(u8 *to, const V &v)
-{
-    *reinterpret_cast<volatile V *>(to) = v;
-}
-
-#else
-
-template <typename V> DEVICE void fetch(V &v, const u8 *from)
-{
-    v = host_load<V>(from);
-}
-
-template <typename V> DEVICE void put(u8 *to, const V &v)
-{
-    host_store<V>(to, v);
-}
-
-#endif
 
 // arrive says that this thread has done all loads that must precede the stores of
 // others; await returns when all threads of the grid have said so. The word counts blocks,
@@ -210,14 +173,27 @@ struct Share {
     u8 *column; // of position 0
     u32 from, to;
     u32 head; // where in the table the chain starts that the share begins within; NO_HEAD if not needed
+    u32 bytes; // of the column, where it is a slice
 };
 
-template <typename Table> DEVICE Share share_of_thread(const PermuteHead &h, const Table &t, u32 bytes)
+template <typename V> DEVICE void find_column(Share &s, const PermuteHead &, u32 column, const V *)
+{
+    s.column += u64(column) * sizeof(V);
+}
+
+template <u32 ROWS> DEVICE void find_column(Share &s, const PermuteHead &h, u32 column, const Slice<ROWS> *)
+{
+    s.bytes = column / 32 + 1 < h.columns / 32 ? h.slice : h.last;
+    s.column += u64(column / 32) * h.slice;
+}
+
+template <typename V, typename Table> DEVICE Share share_of_thread(const PermuteHead &h, const Table &t)
 {
     const u32 number = blockIdx.x * blockDim.x + threadIdx.x; // below 2^31
     const u32 turn = (multiply_high(number, h.factor) + number) >> h.shift;
     const u32 group = h.first + turn;
-    Share s = {reinterpret_cast<u8 *>(h.origin + u64(number - turn * h.columns) * bytes), 0, 0, NO_HEAD};
+    Share s = {reinterpret_cast<u8 *>(h.origin), 0, 0, NO_HEAD, 0};
+    find_column(s, h, number - turn * h.columns, static_cast<const V *>(nullptr));
     if (group >= h.groups)
         return s;
     if (h.barrier) {
@@ -241,27 +217,37 @@ DEVICE u8 *place(const PermuteHead &h, const Share &s, u32 position)
 // Outside is what a share needs of memory that others overwrite, and of its own first
 // position.
 template <typename V> struct Outside {
-    V head, next;
+    Kept<V> head, next;
 };
 
-template <typename V, typename Table> DEVICE Outside<V> load_outside(const PermuteHead &h, const Table &t, const Share &s)
+template <typename V, typename Table> DEVICE void load_outside(Outside<V> &o, const PermuteHead &h, const Table &t, const Share &s)
 {
-    Outside<V> o = {};
-    if (s.head != NO_HEAD)
-        fetch(o.head, place(h, s, word(t, s.head)));
-    if (s.from < s.to && s.to < h.positions && !(word(t, s.to - 1) & END_BIT))
-        fetch(o.next, place(h, s, word(t, s.to)));
-    return o;
+    V v = {};
+    if (s.head != NO_HEAD) {
+        fetch(v, place(h, s, word(t, s.head)), s.bytes);
+        keep(o.head, v);
+    }
+    if (s.from < s.to && s.to < h.positions && !(word(t, s.to - 1) & END_BIT)) {
+        fetch(v, place(h, s, word(t, s.to)), s.bytes);
+        keep(o.next, v);
+    }
 }
 
 // Positions that a thread loads before it stores the first.
-enum { LOADS = 2 };
+template <typename V> struct Ahead {
+    enum { LOADS = 2 };
+};
+
+template <> struct Ahead<Slice<4>> {
+    enum { LOADS = 1 };
+};
 
 // walk moves a share, LOADS positions at a time. At every position one vector is loaded, that
 // of the next position: where a chain ends, this is the head of the next chain. Words
 // are read a round ahead.
-template <typename V, typename Table> DEVICE void walk(const PermuteHead &h, const Table &t, const Share &s, Outside<V> o)
+template <typename V, typename Table> DEVICE void walk(const PermuteHead &h, const Table &t, const Share &s, Outside<V> &o)
 {
+    enum { LOADS = Ahead<V>::LOADS };
     u32 w[LOADS + 1];
     UNROLL
     for (u32 k = 0; k <= LOADS; k++)
@@ -272,7 +258,7 @@ template <typename V, typename Table> DEVICE void walk(const PermuteHead &h, con
         UNROLL
         for (u32 k = 0; k < LOADS; k++)
             if (i + k + 1 < s.to && (!(w[k] & END_BIT) || i + k + 1 < h.closed))
-                fetch(v[k], place(h, s, w[k + 1]));
+                fetch(v[k], place(h, s, w[k + 1]), s.bytes);
         u32 ahead[LOADS];
         UNROLL
         for (u32 k = 0; k < LOADS; k++)
@@ -281,13 +267,13 @@ template <typename V, typename Table> DEVICE void walk(const PermuteHead &h, con
         for (u32 k = 0; k < LOADS; k++) {
             if (i + k >= s.to)
                 break;
-            if (!(w[k] & END_BIT)) {
-                put(place(h, s, w[k]), i + k + 1 < s.to ? v[k] : o.next);
-            } else {
-                if (i + k < h.closed)
-                    put(place(h, s, w[k]), o.head);
-                o.head = v[k];
-            }
+            const bool ends = w[k] & END_BIT;
+            if (ends)
+                swap(v[k], o.head);
+            else if (i + k + 1 == s.to)
+                get(v[k], o.next);
+            if (!ends || i + k < h.closed)
+                put(place(h, s, w[k]), v[k], s.bytes);
         }
         w[0] = w[LOADS];
         UNROLL
@@ -297,25 +283,25 @@ template <typename V, typename Table> DEVICE void walk(const PermuteHead &h, con
 }
 
 // The two phases of a kernel, which the fake driver calls one after the other for all threads.
-template <typename V, typename Parameters> DEVICE Outside<V> permute_load(const Parameters &p)
+template <typename V, typename Parameters> DEVICE void permute_load(const Parameters &p, Outside<V> &o)
 {
-    const Share s = share_of_thread(p.head, table_of(p), sizeof(V));
-    const Outside<V> o = load_outside<V>(p.head, table_of(p), s);
+    load_outside(o, p.head, table_of(p), share_of_thread<V>(p.head, table_of(p)));
     if (p.head.barrier)
         arrive(p.head.barrier);
-    return o;
 }
 
-template <typename V, typename Parameters> DEVICE void permute_walk(const Parameters &p, const Outside<V> &o)
+template <typename V, typename Parameters> DEVICE void permute_walk(const Parameters &p, Outside<V> &o)
 {
     if (p.head.barrier)
         await(p.head.barrier, p.head.arrivals);
-    walk<V>(p.head, table_of(p), share_of_thread(p.head, table_of(p), sizeof(V)), o);
+    walk(p.head, table_of(p), share_of_thread<V>(p.head, table_of(p)), o);
 }
 
 template <typename V, typename Parameters> DEVICE void permute(const Parameters &p)
 {
-    permute_walk<V>(p, permute_load<V>(p));
+    Outside<V> o;
+    permute_load(p, o);
+    permute_walk(p, o);
 }
 
 // permute_byte is the same the obvious way: every thread walks all chains in its byte of
@@ -325,7 +311,7 @@ KERNEL(1024, 1) permute_byte(PARAMETER(PermuteFar) p)
     const PermuteHead &h = p.head;
     const FarTable t = table_of(p);
     for (u32 column = blockIdx.x * blockDim.x + threadIdx.x; column < h.columns; column += gridDim.x * blockDim.x) {
-        const Share s = {reinterpret_cast<u8 *>(h.origin + column), 0, h.positions, NO_HEAD};
+        const Share s = {reinterpret_cast<u8 *>(h.origin + column), 0, h.positions, NO_HEAD, 1};
         u8 first = 0, v = 0;
         for (u32 i = 0, start = 0; i < h.positions; i++) {
             const u32 w = word(t, i);
@@ -344,22 +330,24 @@ KERNEL(1024, 1) permute_byte(PARAMETER(PermuteFar) p)
 }
 
 // 1024 threads are what a launch with a barrier has; the others have fewer.
-#define PERMUTE(name, V)                                                                                               \
-    KERNEL(1024, 2) permute_##name##_4k(PARAMETER(Permute4K) p)                                                        \
+#define PERMUTE(name, V, blocks)                                                                                       \
+    KERNEL(1024, blocks) permute_##name##_4k(PARAMETER(Permute4K) p)                                                   \
     {                                                                                                                  \
         permute<V>(p);                                                                                                 \
     }                                                                                                                  \
-    KERNEL(1024, 2) permute_##name##_32k(PARAMETER(Permute32K) p)                                                      \
+    KERNEL(1024, blocks) permute_##name##_32k(PARAMETER(Permute32K) p)                                                 \
     {                                                                                                                  \
         permute<V>(p);                                                                                                 \
     }                                                                                                                  \
-    KERNEL(1024, 2) permute_##name##_far(PARAMETER(PermuteFar) p)                                                      \
+    KERNEL(1024, blocks) permute_##name##_far(PARAMETER(PermuteFar) p)                                                 \
     {                                                                                                                  \
         permute<V>(p);                                                                                                 \
     }
 
-PERMUTE(1, u8)
-PERMUTE(2, u16)
-PERMUTE(4, u32)
-PERMUTE(8, u64)
-PERMUTE(16, Vec16)
+PERMUTE(1, u8, 2)
+PERMUTE(2, u16, 2)
+PERMUTE(4, u32, 2)
+PERMUTE(8, u64, 2)
+PERMUTE(16, Vec16, 2)
+PERMUTE(slice2, Slice<2>, 1)
+PERMUTE(slice4, Slice<4>, 1)

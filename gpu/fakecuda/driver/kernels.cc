@@ -33,12 +33,14 @@ template <typename Registers> Registers &registers_of_thread()
 
 template <typename V, typename Parameters> void load_phase(const void *params)
 {
-    registers_of_thread<Outside<V>>() = permute_load<V>(*static_cast<const Parameters *>(params));
+    Outside<V> &registers = registers_of_thread<Outside<V>>();
+    registers = {};
+    permute_load(*static_cast<const Parameters *>(params), registers);
 }
 
 template <typename V, typename Parameters> void walk_phase(const void *params)
 {
-    permute_walk<V>(*static_cast<const Parameters *>(params), registers_of_thread<Outside<V>>());
+    permute_walk(*static_cast<const Parameters *>(params), registers_of_thread<Outside<V>>());
 }
 
 #define PERMUTE_PHASES(name, V)                                                                                        \
@@ -70,6 +72,8 @@ const std::map<std::string, std::vector<Phase>> kernels = {
     PERMUTE_PHASES("4", u32),
     PERMUTE_PHASES("8", u64),
     PERMUTE_PHASES("16", Vec16),
+    PERMUTE_PHASES("slice2", Slice<2>),
+    PERMUTE_PHASES("slice4", Slice<4>),
 };
 
 } // namespace

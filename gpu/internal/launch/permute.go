@@ -17,16 +17,37 @@ const (
 	Permute4
 	Permute8
 	Permute16
+	// The kernels whose warps move slices that lie anywhere, of up to 2 and 4 vectors a thread.
+	PermuteSlice2
+	PermuteSlice4
 	NumPermuteKernels
 )
 
-var permuteNames = [NumPermuteKernels]string{"permute_1", "permute_2", "permute_4", "permute_8", "permute_16"}
+var permuteNames = [NumPermuteKernels]string{
+	"permute_1", "permute_2", "permute_4", "permute_8", "permute_16",
+	"permute_slice2", "permute_slice4",
+}
 
 // String is the kernel's name in the module, without the table.
 func (k PermuteKernel) String() string { return permuteNames[k] }
 
-// vector is the size in bytes of what the kernel moves at once.
-func (k PermuteKernel) vector() int64 { return 1 << k }
+// vector is the size in bytes of what a thread of the kernel moves at once; 0 where warps move
+// slices.
+func (k PermuteKernel) vector() int64 {
+	if k > Permute16 {
+		return 0
+	}
+	return 1 << k
+}
+
+// warp is the threads that move a slice together.
+const warp = 32
+
+// mostSlice is the largest slice of a kernel, in bytes. It begins up to 15 bytes into the first
+// of its vectors; slices are multiples of 16 bytes, so that all of a unit begin alike.
+func (k PermuteKernel) mostSlice() int64 {
+	return 32*warp<<(k-PermuteSlice2) - 16
+}
 
 // The threads of a block, with a barrier and without: see gpu/kernels/permute.cu.
 const (
@@ -68,7 +89,9 @@ const (
 	shareWord       = 14
 	restWord        = 15
 	arrivalsWord    = 16
-	headWords       = 18
+	sliceWord       = 17
+	lastWord        = 18
+	headWords       = 20
 	endBit          = 1 << 31
 	noHead          = 1<<32 - 1
 	maxGroups       = 16384         // what flatten.Permutation.TableBytes counts on
@@ -89,7 +112,8 @@ type Permute struct {
 	groups     uint32
 	share      uint32 // positions of each group if all have the same number,
 	rest       uint32 // and one more in so many
-	columns    int64  // vectors of a unit
+	columns    int64  // threads for a unit
+	slice      int64  // bytes that a warp moves of it, 0 where threads move vectors
 	parameters [32760 / 4]uint32
 	out        PermuteLaunch
 }
@@ -131,7 +155,7 @@ func (r *Permute) Plan(p *flatten.Permutation, o *PermuteOptions) bool {
 	if o.Plain {
 		r.kernel = Permute1
 	}
-	r.columns = p.Unit / r.kernel.vector()
+	r.cutUnit()
 	r.cutInto(chains, longest, int64(o.Resident[r.kernel])*BarrierThreads)
 	r.place = TableFar
 	for place := Table4K; place < TableFar && !o.Plain; place++ {
@@ -167,9 +191,36 @@ func (r *Permute) count(p *flatten.Permutation) (chains int, longest int64) {
 	return chains, longest
 }
 
-// kernelFor returns the kernel of the largest vectors that all units consist of.
+// kernelFor returns the kernel of the largest vectors that all units consist of, or of slices
+// where these are short.
 func kernelFor(p *flatten.Permutation) PermuteKernel {
-	return min(PermuteKernel(bits.TrailingZeros64(uint64(p.Unit)|p.Origin|uint64(p.Grain))), Permute16)
+	k := min(PermuteKernel(bits.TrailingZeros64(uint64(p.Unit)|p.Origin|uint64(p.Grain))), Permute16)
+	switch {
+	case k == Permute16 || p.Unit < leastSliced[k]:
+		return k
+	case p.Unit <= PermuteSlice2.mostSlice():
+		return PermuteSlice2
+	default:
+		return PermuteSlice4
+	}
+}
+
+// leastSliced is, by the vectors that units consist of, the least unit for slices, in bytes. Of
+// shorter ones most threads of a warp would idle. On an H200 vectors of 1, 2, 4 and 8 bytes take 5.1,
+// 3.2, 2.3 and 1.7 times as long as memcpy, slices of units of 260 bytes 2.5, of 1001 bytes 1.7, of
+// 4 KB 1.5; where they meet is interpolated.
+var leastSliced = [Permute16]int64{128, 192, 384, 1009}
+
+// cutUnit decides what threads move of a unit.
+func (r *Permute) cutUnit() {
+	r.slice = 0
+	if v := r.kernel.vector(); v > 0 {
+		r.columns = r.p.Unit / v
+		return
+	}
+	slices := (r.p.Unit + r.kernel.mostSlice() - 1) / r.kernel.mostSlice()
+	r.slice = ((r.p.Unit+slices-1)/slices + 15) / 16 * 16
+	r.columns = warp * ((r.p.Unit + r.slice - 1) / r.slice)
 }
 
 // cutInto decides between the two kinds of groups. Whole chains need no barrier, but a
@@ -230,8 +281,12 @@ func (r *Permute) Launches(word *BarrierWord, table uint64, launch func(*Permute
 
 // launchColumns launches a range of columns, in as many launches as the groups need.
 func (r *Permute) launchColumns(from, n int64, launch func(*PermuteLaunch) error) error {
-	r.put64(originWord, r.p.Origin+uint64(from*r.kernel.vector()))
+	r.put64(originWord, r.p.Origin+uint64(r.offset(from)))
 	r.parameters[columnsWord] = uint32(n)
+	r.parameters[sliceWord], r.parameters[lastWord] = uint32(r.slice), 0
+	if r.slice > 0 {
+		r.parameters[lastWord] = uint32(min(r.slice, r.p.Unit-r.offset(from+n-warp)))
+	}
 	putDivisor(r.parameters[columnsDivisor:], uint32(n))
 	atOnce := uint32(min(maxItems/n, maxGroups))
 	for first := uint32(0); first < r.groups; first += atOnce {
@@ -242,6 +297,14 @@ func (r *Permute) launchColumns(from, n int64, launch func(*PermuteLaunch) error
 		}
 	}
 	return nil
+}
+
+// offset is where in a unit a column begins.
+func (r *Permute) offset(column int64) int64 {
+	if r.slice > 0 {
+		return column / warp * r.slice
+	}
+	return column * r.kernel.vector()
 }
 
 // blocks is how many a launch of so many columns and groups has.

@@ -46,7 +46,11 @@ func TestPermutePlan(t *testing.T) {
 		{"one cycle without cooperative launches", chains(50176, 800), new([NumPermuteKernels]uint32), Permute16, false, Table4K},
 		{"one cycle of units longer than the grid", chains(8<<20, 100), h200, Permute16, false, Table4K},
 		{"many short rows", chains(2048, 3000, 3000), h200, Permute16, true, Table32K},
-		{"odd rows", chains(1041, 100), h200, Permute1, true, Table4K},
+		{"odd rows", chains(1041, 100), h200, PermuteSlice4, true, Table4K},
+		{"short odd rows", chains(101, 100), h200, Permute1, true, Table4K},
+		{"odd rows in one slice", chains(1001, 100), h200, PermuteSlice2, true, Table4K},
+		{"rows of 1000 bytes", chains(1000, 100), h200, Permute8, true, Table4K},
+		{"rows of 4104 bytes", chains(4104, 100), h200, PermuteSlice4, true, Table4K},
 		{"rows of 8 bytes", chains(24, 100), h200, Permute8, true, Table4K},
 	}
 	for _, tt := range tests {
