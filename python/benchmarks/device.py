@@ -1,24 +1,32 @@
 """What only a GPU has: time of the device alone, memory, and layouts that change with each call.
 
 Device time: the GPU is first kept busy, until the host has enqueued everything, so that no gap
-between launches counts. The floor is one memcpy of the outputs' bytes under the same conditions:
-cold, after its cache was overwritten, since in real use the entries were written long ago, and
-warm, after the same call.
+between launches counts; a sample during which the GPU ran out of work is taken again. The floor is one
+memcpy of the outputs' bytes under the same conditions: cold, after its cache was overwritten, since
+in real use the entries were written long ago, and warm, after the same call.
+
+Memory is measured first, while there is nothing but the inputs: with room that other tensors
+have left in torch's segments, a call would take none from the driver.
 """
 
 from __future__ import annotations
 
+import gc
 import random
 from itertools import cycle
-from statistics import median, quantiles
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 import goflat
 
-from .measure import in_turns
-from .ways import bound, foreach_copy, replayed
+from . import workloads
+from .measure import in_turns, numbers, turns
+from .memory.clocks import cycles_per_s
+from .peers import foreach_copy, replayed
+from .steps import Step
+from .ways import bound
 from .workloads import JOBS, drawn, of_rows
 
 if TYPE_CHECKING:
@@ -26,7 +34,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from .measure import Effort
+    from .steps import Effort
     from .ways import Features, Way
     from .workloads import Job
 
@@ -34,8 +42,10 @@ SAMPLES = 15  # of each way and job
 WALL_ROUNDS = 5
 LAYOUTS = 8  # that take turns; RoI counts differ at each step of a detector
 FLUSH_BYTES = 512 << 20  # more than the cache of any GPU so far
-BUSY_CYCLES = 20_000_000  # about 10 ms: the host part of all but the slowest ways is done before
-BUSY_CYCLES_AN_ENTRY = 4_000  # what these need on top
+MARGIN_S = 5e-4  # of the busy time over the host's
+LONGEST_BUSY_S = 2.0
+DEVICE_S, FRESH_S = 4.0, 1.0  # of a job, roughly
+QUICK = ("many small", "many small, fresh")
 
 
 class Fresh(NamedTuple):
@@ -56,22 +66,24 @@ FRESH = (
 )
 
 
-def run(only: Sequence[str] | None, effort: Effort) -> dict[str, Any]:
-    """Return both parts, each job whose name begins with one of `only`."""
-    return {
-        "device": [_measure(job, effort) for job in _chosen(JOBS, only)],
-        "fresh": [_fresh(job, effort) for job in _chosen(FRESH, only)],
-    }
+def steps(only: Sequence[str] | None, effort: Effort) -> list[Step]:
+    """Return a step for each job whose name begins with one of `only`."""
 
+    def step(section: str, job: Any, cost_s: float, measure: Callable[..., Any]) -> Step:
+        return Step(section, job.name, cost_s, lambda: measure(job, effort))
 
-def _chosen(jobs: Sequence[Any], only: Sequence[str] | None) -> list[Any]:
-    return [job for job in jobs if not only or job.name.split(",")[0] in only]
+    chosen = [step("device", job, DEVICE_S, _measure) for job in JOBS]
+    chosen += [step("fresh", job, FRESH_S, _fresh) for job in FRESH]
+    if effort.quick:
+        chosen = [step for step in chosen if step.name in QUICK]
+    return [step for step in chosen if not only or step.name.split(",")[0] in only]
 
 
 # ---- one job ----
 
 
 def _measure(job: Job, effort: Effort) -> dict[str, Any]:
+    _settle()
     dicts = job.make()
     entries = [entry for d in dicts for column in d.values() for entry in column]
     total = sum(entry.numel() * entry.element_size() for entry in entries)
@@ -85,28 +97,22 @@ def _measure(job: Job, effort: Effort) -> dict[str, Any]:
     need, (free, _) = 6 * total + FLUSH_BYTES, torch.cuda.mem_get_info()
     if need > free:
         return facts | {"skipped": f"needs {need} bytes, {free} are free"}
-    runs = _ways(dicts, job.dim, total)
+    makers = _making(dicts, job.dim)
+    memory = {name: _memory(call) for name, call in makers.items()}
+    runs = {**makers, **_keeping(dicts, job.dim, total)}
     _check(runs)
-    busy = BUSY_CYCLES + BUSY_CYCLES_AN_ENTRY * len(entries)
-    found = {
+    samples = 2 if effort.quick else SAMPLES
+    return {
         **facts,
-        "cold": _sample(runs, busy, torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")),
-        "warm": _sample(runs, busy, None),
+        "cold": sample(runs, cold=True, samples=samples),
+        "warm": sample(runs, cold=False, samples=samples),
         "wall": in_turns(runs, effort._replace(rounds=min(effort.rounds, WALL_ROUNDS))),
-        "memory": {name: _memory(call) for name, call in runs.items() if name in MADE},
+        "memory": memory,
     }
-    torch.cuda.empty_cache()
-    return found
 
 
-MADE = ("goflat", "loop")  # ways that allocate what they return
-
-
-def _ways(dicts: list[Features], dim: int, total: int) -> dict[str, Way]:
-    """Return the ways for a job of some dicts; each goes through all of them."""
-    outs = [list(goflat.flatten(d, dim=dim)) for d in dicts]
-    source = torch.empty(total, dtype=torch.uint8, device="cuda").random_()
-    target = torch.empty_like(source)
+def _making(dicts: list[Features], dim: int) -> dict[str, Way]:
+    """Return the ways that allocate what they return; each goes through all dicts of a job."""
 
     def loop() -> list[Any]:
         return [
@@ -115,23 +121,29 @@ def _ways(dicts: list[Features], dim: int, total: int) -> dict[str, Way]:
             for b in range(len(next(iter(d.values()))))
         ]
 
-    copies = [foreach_copy(d, dim) for d in dicts]
-    again = [way for d in dicts for way in bound(d, dim).values()]
-    runs: dict[str, Way] = {
+    return {
         "goflat": lambda: [out for d in dicts for out in goflat.flatten(d, dim=dim)],
+        "loop": loop,
+    }
+
+
+def _keeping(dicts: list[Features], dim: int, total: int) -> dict[str, Way]:
+    """Return the ways whose outputs are there before."""
+    outs = [list(goflat.flatten(d, dim=dim)) for d in dicts]
+    source = torch.empty(total, dtype=torch.uint8, device=workloads.DEVICE).random_()
+    target = torch.empty_like(source)
+    copies = [foreach_copy(d, dim) for d in dicts]
+    again = [bound(d, dim) for d in dicts]
+    return {
         "goflat out=": lambda: [
             out
             for d, o in zip(dicts, outs, strict=True)
             for out in goflat.flatten(d, dim=dim, out=o)
         ],
-        "loop": loop,
-        "graph": replayed(loop),
+        "goflat bound": lambda: [out for way in again for out in way()],
+        "graph": replayed(_making(dicts, dim)["loop"]),
         "foreach copy": lambda: [out for copy in copies for out in copy()],
         "memcpy": lambda: target.copy_(source),
-    }
-    return {
-        **runs,
-        **({"goflat bound": lambda: [o for way in again for o in way()]} if again else {}),
     }
 
 
@@ -143,45 +155,71 @@ def _check(runs: dict[str, Way]) -> None:
             raise AssertionError(f"{name} gives other values than the loop")
 
 
-def _sample(runs: dict[str, Way], busy: int, flush: Tensor | None) -> dict[str, Any]:
+def sample(runs: dict[str, Way], *, cold: bool, samples: int = SAMPLES) -> dict[str, Any]:
     """Return device seconds of all ways, which take turns if their cache is cold."""
+    flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device=workloads.DEVICE) if cold else None
+    busy = {name: Busy(call) for name, call in runs.items()}
     found: dict[str, list[float]] = {name: [] for name in runs}
     if flush is None:
-        for name, call in runs.items():
-            found[name] = [_device_seconds(call, busy, None) for _ in range(SAMPLES)]
-    else:
-        names = list(runs)
-        for n in range(SAMPLES):
-            turn = n % len(names)
-            for name in names[turn:] + names[:turn]:
-                found[name].append(_device_seconds(runs[name], busy, flush))
-    return {name: _numbers(seconds) for name, seconds in found.items()}
+        for name in runs:
+            found[name] = [busy[name].seconds(None) for _ in range(samples)]
+    for names in turns(list(runs), samples) if flush is not None else ():
+        for name in names:
+            found[name].append(busy[name].seconds(flush))
+    return {name: numbers(seconds) for name, seconds in found.items()}
 
 
-def _device_seconds(call: Way, busy: int, flush: Tensor | None) -> float:
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda._sleep(busy)
-    if flush is None:
+class Busy:
+    """Times a way on a GPU that has something else to do until all of it is enqueued."""
+
+    def __init__(self, call: Way) -> None:
+        self.call = call
         call()
-    else:
-        flush.zero_()
-    start.record()
-    result = call()
-    end.record()
-    end.synchronize()
-    del result
-    return start.elapsed_time(end) / 1e3
+        torch.cuda.synchronize()
+        start = perf_counter()
+        call()
+        self.busy_s = 1.5 * (perf_counter() - start) + MARGIN_S
+        torch.cuda.synchronize()
+
+    def seconds(self, flush: Tensor | None) -> float:
+        """Return the device's seconds; L2 is full of `flush`, or as the call before left it."""
+        seconds, early = self._once(flush)
+        while early and self.busy_s < LONGEST_BUSY_S:
+            self.busy_s *= 2
+            seconds, early = self._once(flush)
+        return seconds
+
+    def _once(self, flush: Tensor | None) -> tuple[float, bool]:
+        """Return seconds, and whether the GPU got to the call before all of it was enqueued."""
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda._sleep(int(self.busy_s * cycles_per_s()))
+        if flush is None:
+            self.call()
+        else:
+            flush.zero_()
+        start.record()
+        result = self.call()
+        end.record()
+        early = start.query()
+        end.synchronize()
+        del result
+        return start.elapsed_time(end) / 1e3, early
 
 
-def _numbers(seconds: list[float]) -> dict[str, Any]:
-    low, _, high = quantiles(seconds, n=4)
-    return {"median_s": median(seconds), "iqr_s": high - low, "samples": len(seconds)}
+def _settle() -> None:
+    """Give all that earlier jobs have left back to the driver."""
+    gc.collect()
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
 
 
 def _memory(call: Way) -> dict[str, int]:
-    """Return by how many bytes the levels of torch's allocator rise at most during a call."""
-    torch.cuda.synchronize()
-    torch.cuda.empty_cache()
+    """Return by how many bytes the levels of torch's allocator rise at most during a call.
+
+    That is not the first: what goflat sets up once is none of a call's.
+    """
+    call()
+    _settle()
     torch.cuda.reset_peak_memory_stats()
     levels = ("requested_bytes", "allocated_bytes", "reserved_bytes")
     before = torch.cuda.memory_stats()
@@ -205,7 +243,7 @@ def _fresh(job: Fresh, effort: Effort) -> dict[str, Any]:
     r = random.Random(1)
     flat = [n for of_key in drawn(job.keys, job.batches, job.least, job.most) for n in of_key]
     inputs = []
-    for _ in range(LAYOUTS):
+    for _ in range(2 if effort.quick else LAYOUTS):
         mixed = r.sample(flat, len(flat))
         rows = [mixed[k * job.batches :][: job.batches] for k in range(job.keys)]
         inputs.append(of_rows(rows, job.row_shape))
@@ -215,4 +253,4 @@ def _fresh(job: Fresh, effort: Effort) -> dict[str, Any]:
         "goflat fresh": lambda: goflat.flatten(next(turn)),
         "zip fresh": lambda: [torch.cat(t) for t in zip(*next(loop).values())],  # noqa: B905
     }
-    return {**job._asdict(), "layouts": LAYOUTS, "ways": in_turns(runs, effort)}
+    return {**job._asdict(), "layouts": len(inputs), "ways": in_turns(runs, effort)}

@@ -10,11 +10,14 @@ import subprocess
 import sys
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 import goflat
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 BUSY = 0.25  # load per core from which numbers are not to be trusted
 
@@ -74,12 +77,15 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def python(*arguments: str) -> str:
+def python(*arguments: str, add: Mapping[str, str] | None = None, cwd: Path | None = None) -> str:
     """Return what a new Python that finds the same goflat prints, whatever its exit code."""
     place = str(Path(str(goflat.__file__)).parents[1])
     path = os.pathsep.join(filter(None, [place, os.environ.get("PYTHONPATH")]))
-    command, env = [sys.executable, *arguments], {**os.environ, "PYTHONPATH": path}
-    return subprocess.run(command, env=env, text=True, stdout=subprocess.PIPE, check=False).stdout
+    env = {**os.environ, "PYTHONPATH": path, **(add or {})}
+    command = [sys.executable, *arguments]
+    pipe = subprocess.PIPE
+    done = subprocess.run(command, env=env, text=True, stdout=pipe, check=False, cwd=cwd)
+    return done.stdout
 
 
 def _cpu() -> str:

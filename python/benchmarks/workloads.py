@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from .ways import Features
 
 
+DEVICE = "cuda"  # tests that have no GPU pretend
+
+
 class Job(NamedTuple):
     """Something to join along `dim`."""
 
@@ -30,8 +33,8 @@ class Job(NamedTuple):
 def entry(shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Any:
     """Return a tensor whose bytes are not all alike."""
     if dtype.is_floating_point:
-        return torch.rand(shape, device="cuda").to(dtype)
-    return torch.randint(0, 100, tuple(shape), device="cuda", dtype=dtype)
+        return torch.rand(shape, device=DEVICE).to(dtype)
+    return torch.randint(0, 100, tuple(shape), device=DEVICE, dtype=dtype)
 
 
 def drawn(keys: int, batches: int, least: int, most: int, seed: int = 0) -> list[list[int]]:
