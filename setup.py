@@ -16,6 +16,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
+from setuptools.command.sdist import sdist
 from setuptools.errors import CompileError
 
 ROOT = Path(__file__).resolve().parent
@@ -129,7 +130,33 @@ class BuildPython(build_py):
         if not self.editable_mode:
             shutil.rmtree(Path(self.build_lib) / "goflat", ignore_errors=True)
         super().run()
+        if not self.editable_mode and (found := commit()):
+            (Path(self.build_lib) / "goflat" / "commit.txt").write_text(found + "\n")
+
+
+class Source(sdist):
+    """Says in the source distribution which commit it is of."""
+
+    def make_release_tree(self, base_dir: str, files: list[str]) -> None:
+        """Add a file to the tree."""
+        super().make_release_tree(base_dir, files)
+        if found := commit():
+            (Path(base_dir) / "commit.txt").write_text(found + "\n")
+
+
+def commit() -> str | None:
+    """Return the commit of this tree, with a + if tracked files have been changed."""
+    told = ROOT / "commit.txt"
+    if told.exists():  # a source distribution
+        return told.read_text().strip()
+    if not (ROOT / ".git").exists():  # perhaps inside somebody else's checkout
+        return None
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty=+"]
+    try:
+        return subprocess.check_output(command, text=True, stderr=subprocess.DEVNULL).strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
 
 
 core = [Extension("goflat._core", [])] if toolchain.wanted() else []
-setup(ext_modules=core, cmdclass={"build_ext": BuildCore, "build_py": BuildPython})
+setup(ext_modules=core, cmdclass={"build_ext": BuildCore, "build_py": BuildPython, "sdist": Source})

@@ -25,7 +25,7 @@ NOT_TESTED = (".*", "build", "dist", "goflat", "*.egg-info")
 # A wheel has no benchmarks, and no sources to build another one from.
 SELECT = (
     *("-m", "not gpu and not slow"),
-    "--ignore=python/tests/test_benchmarks.py",
+    "--ignore=python/tests/bench",
     "--ignore=python/tests/test_packaging.py",
     "--deselect=python/tests/test_main.py::test_bench_without_torch",
 )

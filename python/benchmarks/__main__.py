@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 NAMES = [case.name for case in CASES]
 SECTIONS = ("sweep", "allocations", "timers")  # that are no jobs, but can be chosen like them
+QUICK = ("square", "tiny")
 RESULTS = Path(__file__).parents[2] / "docs" / "bench"
 
 
@@ -102,7 +103,7 @@ def _run(args: argparse.Namespace, argv: Sequence[str]) -> dict[str, Any]:
     cases = found.pop("cases", [])
     extras = [measure.overhead(case) for case in cases if case["name"] == "tiny"]
     return {
-        "command": " ".join(["python -m goflat bench", *argv]),
+        "command": _command(argv),
         "machine": machine.describe_gpu() if args.device == "cuda" else machine.describe(),
         "load": {"before": before, "after": machine.load()},
         "effort": effort._asdict(),
@@ -114,18 +115,28 @@ def _run(args: argparse.Namespace, argv: Sequence[str]) -> dict[str, Any]:
     }
 
 
+def _command(argv: Sequence[str]) -> str:
+    """Return the command without the file, which is nobody else's."""
+    words = iter(argv)
+    kept = [word for word in words if not (word == "--json" and next(words, ""))]
+    kept = [word for word in kept if not word.startswith("--json=")]
+    return " ".join(["python -m goflat bench", *kept])
+
+
 def _steps(args: argparse.Namespace, effort: Effort) -> list[Step]:
     """Return what is to be measured, in the order of the results."""
     cases = [case for case in CASES if case.library == "torch" or args.device == "cpu"]
+    cases = [case for case in cases if not effort.quick or case.name in QUICK]
     named = [case for case in cases if not args.only or case.name in args.only]
-    found = measure.steps(named, effort, args.device, args.imports)
+    imports = min(args.imports, 1) if effort.quick else args.imports
+    found = measure.steps(named, effort, args.device, imports)
     if args.device == "cuda":
         from . import device
 
         found += device.steps(args.only, effort)
     extra = {
         "sweep": lambda: sweep.steps(effort, args.device),
-        "allocations": lambda: allocations.steps(args.device),
+        "allocations": lambda: allocations.steps(cases, args.device),
         "timers": lambda: timers.steps(cases, effort, args.device),
     }
     for name, steps in extra.items():

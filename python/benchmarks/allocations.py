@@ -54,17 +54,18 @@ SOURCE = Path(__file__).with_name("allocations.c")
 START_S = 8.0  # of a process with torch
 
 
-def steps(device: str) -> list[Step]:
+def steps(cases: Sequence[Case], device: str) -> list[Step]:
     """Return a step for all jobs, since they share a process."""
-    return [Step("allocations", "host", START_S, lambda: measure(device))]
+    names = [case.name for case in cases if case.name in JOBS]
+    return [Step("allocations", "host", START_S, lambda: measure(names, device))]
 
 
-def measure(device: str) -> dict[str, Any]:
+def measure(names: Sequence[str], device: str) -> dict[str, Any]:
     """Return the records of a process of its own, and what it could not count."""
     with tempfile.TemporaryDirectory() as folder:
         library = _counter(Path(folder))
         preload = {"LD_PRELOAD": str(library)} if isinstance(library, Path) else {}
-        text = python("-m", "benchmarks.allocations", device, add=preload, cwd=_above())
+        text = python("-m", "benchmarks.allocations", device, *names, add=preload, cwd=_above())
     missing = {} if preload else {"malloc": str(library)}
     return {"jobs": json.loads(text), "not measured": missing}
 
@@ -92,9 +93,10 @@ def _counter(folder: Path) -> Path | str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print the records of all jobs."""
-    jobs = [case for case in CASES if case.name in JOBS]
-    print(json.dumps([_job(case, arguments[0]) for case in jobs]))
+    """Print the records of the jobs: the device and their names."""
+    device, *names = arguments
+    jobs = [case for case in CASES if case.name in names and case.library == "torch"]
+    print(json.dumps([_job(case, device) for case in jobs]))
 
 
 def _job(case: Case, device: str) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """What only a GPU has: time of the device alone, memory, and layouts that change with each call.
 
 Device time: the GPU is first kept busy, until the host has enqueued everything, so that no gap
-between launches counts; a sample during which the GPU ran out of work is taken again. The floor is one
-memcpy of the outputs' bytes under the same conditions: cold, after its cache was overwritten, since
-in real use the entries were written long ago, and warm, after the same call.
+between launches counts; a sample during which the GPU ran out of work is taken again. The floor is
+one memcpy of the outputs' bytes under the same conditions: cold, after its cache was overwritten,
+since in real use the entries were written long ago, and warm, after the same call.
 
 Memory is measured first, while there is nothing but the inputs: with room that other tensors
 have left in torch's segments, a call would take none from the driver.
@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     from .ways import Features, Way
     from .workloads import Job
 
-SAMPLES = 15  # of each way and job
+SAMPLES = 15  # of each way and job, or fewer if that takes too long
+LEAST_SAMPLES = 5
+LONGEST_S = 4.0  # roughly, for the samples of a job
 WALL_ROUNDS = 5
 LAYOUTS = 8  # that take turns; RoI counts differ at each step of a detector
 FLUSH_BYTES = 512 << 20  # more than the cache of any GPU so far
@@ -101,11 +103,11 @@ def _measure(job: Job, effort: Effort) -> dict[str, Any]:
     memory = {name: _memory(call) for name, call in makers.items()}
     runs = {**makers, **_keeping(dicts, job.dim, total)}
     _check(runs)
-    samples = 2 if effort.quick else SAMPLES
+    most = 2 if effort.quick else SAMPLES
     return {
         **facts,
-        "cold": sample(runs, cold=True, samples=samples),
-        "warm": sample(runs, cold=False, samples=samples),
+        "cold": sample(runs, cold=True, most=most),
+        "warm": sample(runs, cold=False, most=most),
         "wall": in_turns(runs, effort._replace(rounds=min(effort.rounds, WALL_ROUNDS))),
         "memory": memory,
     }
@@ -155,10 +157,12 @@ def _check(runs: dict[str, Way]) -> None:
             raise AssertionError(f"{name} gives other values than the loop")
 
 
-def sample(runs: dict[str, Way], *, cold: bool, samples: int = SAMPLES) -> dict[str, Any]:
+def sample(runs: dict[str, Way], *, cold: bool, most: int = SAMPLES) -> dict[str, Any]:
     """Return device seconds of all ways, which take turns if their cache is cold."""
     flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device=workloads.DEVICE) if cold else None
     busy = {name: Busy(call) for name, call in runs.items()}
+    slow_s = sum(2 * one.busy_s for one in busy.values())
+    samples = min(most, max(LEAST_SAMPLES, int(LONGEST_S / slow_s)))
     found: dict[str, list[float]] = {name: [] for name in runs}
     if flush is None:
         for name in runs:
@@ -182,7 +186,7 @@ class Busy:
         torch.cuda.synchronize()
 
     def seconds(self, flush: Tensor | None) -> float:
-        """Return the device's seconds; L2 is full of `flush`, or as the call before left it."""
+        """Return the device's seconds; L2 is full of `flush`, or as a call before left it."""
         seconds, early = self._once(flush)
         while early and self.busy_s < LONGEST_BUSY_S:
             self.busy_s *= 2
@@ -192,10 +196,10 @@ class Busy:
     def _once(self, flush: Tensor | None) -> tuple[float, bool]:
         """Return seconds, and whether the GPU got to the call before all of it was enqueued."""
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda._sleep(int(self.busy_s * cycles_per_s()))
         if flush is None:
             self.call()
-        else:
+        torch.cuda._sleep(int(self.busy_s * cycles_per_s()))
+        if flush is not None:
             flush.zero_()
         start.record()
         result = self.call()

@@ -32,7 +32,7 @@ def describe() -> dict[str, Any]:
         "threads": {"torch": torch.get_num_threads(), **_thread_settings()},
         "extension": doctor["extension"]["text"],
         "versions": {
-            "goflat": doctor["goflat"]["version"],
+            "goflat": goflat.__version__,
             "commit": _commit(),
             "python": platform.python_version(),
             "torch": torch.__version__,
@@ -99,8 +99,14 @@ def _thread_settings() -> dict[str, str]:
 
 
 def _commit() -> str | None:
-    """Return the commit of the checkout, with a + if tracked files have been changed."""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty=+"]
+    """Return the commit of goflat, with a + if tracked files were changed, if it is known.
+
+    A wheel tells it in a file; a checkout is asked.
+    """
+    package = Path(str(goflat.__file__)).parent
+    if (told := package / "commit.txt").exists():
+        return told.read_text().strip()
+    command = ["git", "-C", str(package), "describe", "--always", "--dirty=+"]
     try:
         return subprocess.check_output(command, text=True, stderr=subprocess.DEVNULL).strip()
     except (OSError, subprocess.CalledProcessError):

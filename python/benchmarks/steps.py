@@ -120,9 +120,7 @@ class Bar(Progress):
 
     def _draw(self, text: str) -> None:
         left = clock(self.remaining_s())
-        self.bar.update(
-            self.task, completed=self.done_s, left=left, description=text, refresh=True
-        )
+        self.bar.update(self.task, completed=self.done_s, left=left, description=text, refresh=True)
 
 
 def progress_on(to: TextIO | None, total_s: float) -> Progress:

@@ -5,11 +5,13 @@ All entries of a job are alike, rows of 16 bytes; only what a plot has room for 
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from .measure import check, in_turns
+from .report import size
 from .steps import Step
 from .ways import ways
 
@@ -65,9 +67,7 @@ def steps(effort: Effort, device: str) -> list[Step]:
     points = (*SIZE_CURVE, *COUNT_CURVE)
     if effort.quick:
         points = (SIZE_CURVE[0], SIZE_CURVE[3], COUNT_CURVE[0], COUNT_CURVE[2])
-    mine = effort._replace(
-        rounds=min(ROUNDS, effort.rounds), block_s=min(BLOCK_S, effort.block_s)
-    )
+    mine = effort._replace(rounds=min(ROUNDS, effort.rounds), block_s=min(BLOCK_S, effort.block_s))
 
     def step(point: Point) -> Step:
         a_call_s = point.bytes / SPEED[device] + point.entries * ENTRY_S
@@ -95,18 +95,9 @@ def measure(point: Point, effort: Effort, device: str) -> dict[str, Any]:
     return found
 
 
-def size(count: float) -> str:
-    """Return bytes in words, by powers of 1024."""
-    for unit in ("B", "KB", "MB"):
-        if count < KB:
-            return f"{count:g} {unit}"
-        count /= KB
-    return f"{count:g} GB"
-
-
 def _free(device: str) -> int:
     """Return bytes that are to be had."""
     if device == "cuda":
         return int(torch.cuda.mem_get_info()[0])
-    with open("/proc/meminfo") as lines:  # noqa: PTH123 - one line of a file that has no end
-        return next(1024 * int(line.split()[1]) for line in lines if "MemAvailable" in line)
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))

@@ -1,8 +1,8 @@
 """Our clock against those of libraries: do they tell the same?
 
 Wall time: `torch.utils.benchmark.Timer`, which times one way alone, while ours lets ways take
-turns. Device time: `triton.testing.do_bench`, which empties the cache and then starts the clock on a
-GPU that has nothing to do, so that what the host takes to enqueue counts, while ours keeps the
+turns. Device time: `triton.testing.do_bench`, which empties the cache and then starts the clock on
+a GPU that has nothing to do, so that what the host takes to enqueue counts, while ours keeps the
 GPU busy until all is enqueued. So do_bench should say as much as we do, or as much as wall time.
 """
 
@@ -18,7 +18,7 @@ from .steps import Step
 from .ways import ways
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from .cases import Case
     from .steps import Effort
@@ -30,14 +30,15 @@ LONGEST_BLOCK_S = 0.2
 REPEAT_MS = 40  # of do_bench, for each way
 
 
-def steps(cases: list[Case], effort: Effort, device: str) -> list[Step]:
+def steps(cases: Sequence[Case], effort: Effort, device: str) -> list[Step]:
     """Return a step for each job that both clocks time."""
     chosen = [case for case in cases if case.name in JOBS and case.library == "torch"]
     cost_s = len(WAYS) * (effort.rounds + 10) * effort.block_s + 0.2
-    return [
-        Step("timers", case.name, cost_s, lambda case=case: measure(case, effort, device))
-        for case in chosen
-    ]
+
+    def step(case: Case) -> Step:
+        return Step("timers", case.name, cost_s, lambda: measure(case, effort, device))
+
+    return [step(case) for case in chosen]
 
 
 def measure(case: Case, effort: Effort, device: str) -> dict[str, Any]:

@@ -49,7 +49,7 @@ class Prepared(NamedTuple):
     missing: dict[str, str]
 
 
-class Unmeasured(Exception):  # noqa: N818 - nothing is wrong
+class Unmeasured(Exception):
     """A way that this machine or this job has no use for; the text says why."""
 
 

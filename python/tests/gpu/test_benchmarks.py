@@ -21,8 +21,8 @@ def test_jobs_are_measured(
     from benchmarks import __main__ as bench
     from benchmarks import device
 
-    monkeypatch.setattr(device, "SAMPLES", 2)
-    monkeypatch.setattr(device, "BUSY_CYCLES", 1000)
+    monkeypatch.setattr(device, "LONGEST_S", 0)
+    monkeypatch.setattr(device, "LEAST_SAMPLES", 2)
     file = tmp_path / "run.json"
     only = [part for name in ("seed", "many small", "packing") for part in ("--only", name)]
     quick = ["--imports", "0", "--rounds", "1", "--block", "1e-4"]
@@ -36,3 +36,17 @@ def test_jobs_are_measured(
     text = capsys.readouterr().out
     assert "device / memcpy, seed" in text
     assert "goals met" in text
+
+
+def test_everything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "python"))
+    from benchmarks import __main__ as bench
+
+    file = tmp_path / "run.json"
+    assert bench.main(["--device", "cuda", "--quick", "--json", str(file)]) == 0
+    run = json.loads(file.read_text())
+    sections = {"cases", "device", "fresh", "sweep", "allocations", "timers"}
+    assert sections <= run.keys()
+    assert run["machine"]["gpu"]["name"]
+    (job,) = run["timers"]
+    assert job["device"].keys() == {"goflat", "loop", "copy"}
