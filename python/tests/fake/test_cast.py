@@ -19,6 +19,8 @@ from goflat import _api, _native, _proofs
 from helpers.compare import assert_bits
 from helpers.patterns import FLOATS, patterns
 
+INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
 pytestmark = pytest.mark.skipif(torch.version.cuda is None, reason="torch is built without CUDA")
 
 
@@ -55,10 +57,10 @@ def on(device: int, t: Tensor) -> Tensor:
 def numbers(dtype: torch.dtype, *shape: int, seed: int = 0) -> Tensor:
     """Return values of `dtype`, but no NaNs."""
     values = patterns(dtype)
-    values = values[~values.float().isnan()]
+    codes = values.view(INTEGERS[dtype.itemsize])[~values.float().isnan()]  # torch 2.6 picks no fp8
     count = int(torch.tensor(shape).prod())
-    at = torch.randint(len(values), (count,), generator=torch.Generator().manual_seed(seed))
-    return values[at].view(shape)
+    at = torch.randint(len(codes), (count,), generator=torch.Generator().manual_seed(seed))
+    return codes[at].view(dtype).view(shape)
 
 
 def launches() -> list[str]:
@@ -115,7 +117,7 @@ def test_mixed_dtypes() -> None:
 def test_random_jobs() -> None:
     assume()
     r = random.Random(8)
-    for seed in range(60):
+    for seed in range(30):
         shape = [r.choice((1, 2, 5, 40, 300)) for _ in range(r.randrange(1, 4))]
         dim, target = r.randrange(len(shape)), r.choice(FLOATS)
         dtypes = r.sample(FLOATS, r.choice((1, 1, 3)))
