@@ -93,7 +93,7 @@ def flatten(
         dtypes, or are more than plain data (sparse, nested, quantized, masked, ...).
     DeviceError
         If entries of a batch, or with `packed` of all batches, lie on several devices; or an entry
-        has no memory to read (meta and fake tensors).
+        has no memory to read (on the meta device: `plan` and `Layout.of` take it).
     OverlapError
         If an array of `out` shares memory with an entry, another one of them, or itself.
     OwnershipError

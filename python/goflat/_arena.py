@@ -242,6 +242,9 @@ def _fitting(array: Any, slot: Any, place: tuple[Any, int], dim: int) -> Arrays:
     for what, watched in ("an array", array), ("a slot of an output", slot):
         if arrays.differentiable(watched):
             raise make("OWNER", *place, f"{what} that requires grad", "no_grad(), or flatten")
-    if overlap(arrays.view(array), arrays.view(slot)):
+    view = arrays.view(array)
+    if 0 in view.shape and 0 not in got:  # a wrapper, or what a tracer made
+        raise make("DTYPE", *place, f"{type_name(array)} without memory", "a plain array")
+    if overlap(view, arrays.view(slot)):
         raise make("OVERLAP", *place, "bytes shared with the slot", "an array apart from it")
     return arrays

@@ -97,11 +97,14 @@ _BASES = (
 )
 
 
-def refuse(arrays: Arrays, entries: list[Any], place: Place) -> None:
-    """Raise for the first entry whose data cannot be copied as it is."""
+def refuse(arrays: Arrays, entries: list[Any], place: Place, *, planning: bool = False) -> None:
+    """Raise for the first entry whose data cannot be copied as it is.
+
+    When `planning`, for the first that never could be: shapes say what memory it would take.
+    """
     for e, entry in enumerate(entries):
         reason = arrays.refusal(entry)
-        if reason is not None:
+        if reason is not None and not (planning and reason[0] == "DEVICE"):
             code, got, want = reason
             raise make(code, *place(e), got, want)
 

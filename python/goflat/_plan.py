@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _tracing
 from ._cast import fuses, temporary
-from ._errors import make, type_name
+from ._errors import DeviceError, make, type_name
 from ._features import read
 from ._kinds import arrays_of, refuse
 from ._layout import Layout, describe, meant, offsets
@@ -287,8 +287,8 @@ def plan(
     Parameters
     ----------
     features : Mapping, Sequence or Layout
-        As for `flatten`; or a `Layout`, and then the numbers of a consuming call are (best, worst).
-        Nothing is changed, and nothing is kept.
+        As for `flatten`; or a `Layout` or tensors on the meta device, and then the numbers of a
+        consuming call are (best, worst). Nothing is changed, and nothing is kept.
     inplace : bool, default False
         Plan `flatten_`, which consumes its entries; else `flatten`.
     dim, dtype, packed
@@ -339,7 +339,10 @@ def describe_cast(features: Any, dim: int, dtype: Any) -> tuple[Layout, int]:
     if dtype is None:
         from . import _native
 
-        described = _native.layout(features, False, dim)
+        try:
+            described = _native.layout(features, False, dim)
+        except DeviceError:  # maybe for want of memory to read, which a plan can do without
+            described = None
         if described is not None:
             return described.layout, 0
     table = read(features)
@@ -347,7 +350,7 @@ def describe_cast(features: Any, dim: int, dtype: Any) -> tuple[Layout, int]:
         return describe(table, dim), 0
     arrays = arrays_of(table)
     grid = arrays.load(table.grid, table.place)
-    refuse(arrays, grid, table.place)
+    refuse(arrays, grid, table.place, planning=True)
     if dtype is None:
         return describe(table._replace(grid=grid), dim), 0
     layout = describe(meant(table._replace(grid=grid), dtype), dim)
@@ -384,7 +387,15 @@ def _plan_consuming(features: Any, dim: int, dtype: Any, packed: bool) -> Plan:
         raise make("DTYPE", None, None, "dim, dtype or packed", "none of them: flatten_ has none")
     if isinstance(features, Layout):
         return bounds(features)
+    if not _lie_somewhere(features):
+        return bounds(Layout.of(features))
     return _consume.plan_of(features)
+
+
+def _lie_somewhere(features: Any) -> bool:
+    """Report whether entries have memory to be adopted: those on the meta device have none."""
+    grid = read(features).grid
+    return not grid or str(getattr(grid[0], "device", "")) != "meta"
 
 
 def bounds(layout: Layout) -> Plan:

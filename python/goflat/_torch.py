@@ -14,6 +14,7 @@ import torch
 from torch.autograd import forward_ad
 
 from . import _tracing
+from ._errors import make, of_memory
 from ._overlap import View
 
 if TYPE_CHECKING:
@@ -30,22 +31,15 @@ _tracing.by_dynamo = torch.compiler.is_dynamo_compiling
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _WANT = {"DEVICE": "a tensor with memory to read", "DTYPE": "a plain strided tensor"}
 
-# Why a tensor is not plain data, in an order in which each test may be asked: a fake tensor also
-# says that it is a meta tensor, and some layouts have no answer to the questions below them.
+# Why a tensor cannot be joined, in an order in which each test may be asked: some layouts have no
+# answer to the questions below them.
 _REFUSALS: tuple[tuple[Callable[[Any], bool], str, str], ...] = (
     (torch.nn.parameter.is_lazy, "DTYPE", "an uninitialized parameter"),
-    (lambda t: _is_a(t, "torch._subclasses.fake_tensor", "FakeTensor"), "DEVICE", "a FakeTensor"),
-    (
-        lambda t: _is_a(t, "torch._subclasses.functional_tensor", "FunctionalTensor"),
-        "DEVICE",
-        "a functional tensor",
-    ),
-    (lambda t: _is_functional(t), "DEVICE", "a functional tensor"),
     (lambda t: t.is_nested, "DTYPE", "a nested tensor"),
     (lambda t: t.is_mkldnn, "DTYPE", "an mkldnn tensor"),
     (lambda t: t.layout is not torch.strided, "DTYPE", "a sparse tensor"),
     (lambda t: t.is_quantized, "DTYPE", "a quantized tensor"),
-    (lambda t: t.is_meta, "DEVICE", "a meta tensor"),
+    (lambda t: t.is_meta and not _is_fake(t), "DEVICE", "a meta tensor"),
     (lambda t: t._is_zerotensor(), "DEVICE", "a ZeroTensor"),
 )
 
@@ -81,17 +75,18 @@ _is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 _transforming = torch._C._are_functorch_transforms_active
 
 
-def _is_functional(tensor: Tensor) -> bool:
-    """Report whether `tensor` is of functionalization, but for that of torch.func."""
-    return torch._is_functional_tensor(tensor) and not _transforming()
+def _is_fake(tensor: Tensor) -> bool:
+    """Report whether a tracer made `tensor`, in whose name `torch.cat` is to be called."""
+    return _is_a(tensor, "torch._subclasses.fake_tensor", "FakeTensor")
 
 
 def needs_cat(tensor: Tensor) -> bool:
     """Report whether nothing but `torch.cat` joins `tensor` right, whatever its memory.
 
-    Tensors inside torch.func, and duals of forward mode, whose tangents have to be joined too.
+    Tensors inside torch.func, those of functionalization, and duals of forward mode, whose tangents
+    have to be joined too.
     """
-    return _is_wrapped(tensor) or is_dual(tensor)
+    return _is_wrapped(tensor) or is_dual(tensor) or torch._is_functional_tensor(tensor)
 
 
 def is_dual(tensor: Tensor) -> bool:
@@ -113,7 +108,7 @@ def arrays_of(entries: list[Any]) -> Arrays:
     """Return how to join `entries`, tensors of any class."""
     if not set(map(type, entries)) <= set(_PLAIN):
         return ByCat()
-    if _transforming() or any(map(needs_cat, entries)):
+    if _transforming() or torch._C._len_torch_dispatch_stack() or any(map(needs_cat, entries)):
         return ByCat()
     return Plain()
 
@@ -194,7 +189,21 @@ class Plain:
 
 
 class ByCat(Plain):
-    """Joins by nothing but `torch.cat`: subclasses, where it may do anything; torch.func; duals."""
+    """Joins by nothing but `torch.cat`: subclasses, where it may do anything; torch.func; duals.
+
+    And whatever there is while a dispatch mode watches: a tracer that is to record `torch.cat`.
+    """
+
+    def view(self, array: Tensor) -> View:
+        """Return the memory that `array` covers: none, if it does not tell."""
+        nothing = View(0, (0,), (0,), 1)
+        if _is_fake(array):  # which may warn where its address is asked for
+            return nothing
+        try:
+            view = super().view(array)
+        except RuntimeError:  # as of other wrappers
+            return nothing
+        return view if view.address else nothing
 
     def guarded(self, out: Tensor) -> str | None:
         """Refuse what `torch.cat` would not write to."""
@@ -204,7 +213,13 @@ class ByCat(Plain):
 
     def concat(self, entries: list[Any], dim: int, out: Any, shape: tuple[int, ...]) -> Tensor:
         """Join with `torch.cat`, whose result and memory format it is."""
-        return torch.cat(entries, dim) if out is None else torch.cat(entries, dim, out=out)
+        try:
+            return torch.cat(entries, dim) if out is None else torch.cat(entries, dim, out=out)
+        except (TypeError, RuntimeError, AssertionError) as error:
+            if of_memory(error):
+                raise
+            got = f"tensors that torch.cat does not join ({error})"
+            raise make("DTYPE", None, None, got, "some that it joins") from error
 
     def piece(self, buffer: Tensor, dim: int, start: int, shape: tuple[int, ...]) -> Tensor:
         """Return a view: the subclass may have no memory of its own to set a tensor over."""

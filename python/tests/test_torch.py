@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -31,18 +30,6 @@ def quietly(make: Any) -> Any:
     return made
 
 
-def fake() -> torch.Tensor:
-    with FakeTensorMode():
-        return torch.zeros(2, 3)
-
-
-def functional_subclass() -> Any:
-    from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
-
-    with FunctionalTensorMode():
-        return FunctionalTensor.to_functional(torch.zeros(2, 3))
-
-
 def nested(layout: torch.layout) -> torch.Tensor:
     return torch.nested.nested_tensor([torch.zeros(2, 3), torch.zeros(1, 3)], layout=layout)
 
@@ -53,13 +40,6 @@ def quantized() -> torch.Tensor:
 
 REFUSED = {
     "meta": (lambda: torch.zeros(2, 3, device="meta"), goflat.DeviceError, "a meta tensor"),
-    "fake": (fake, goflat.DeviceError, "a FakeTensor"),
-    "functional": (
-        lambda: torch._to_functional_tensor(torch.zeros(2, 3)),
-        goflat.DeviceError,
-        "a functional tensor",
-    ),
-    "functional subclass": (functional_subclass, goflat.DeviceError, "a functional tensor"),
     "ZeroTensor": (
         lambda: torch._efficientzerotensor(2, 3),
         goflat.DeviceError,
