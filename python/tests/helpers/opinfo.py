@@ -36,7 +36,7 @@ def operator() -> Any:
 
     Its module imports expecttest, which torch does not depend on and this does not use.
     """
-    if find_spec("expecttest") is None:
+    if "expecttest" not in sys.modules and find_spec("expecttest") is None:
         stub = types.ModuleType("expecttest")
         stub.TestCase = unittest.TestCase  # type: ignore[attr-defined]
         sys.modules["expecttest"] = stub
