@@ -3,7 +3,8 @@
     python tools/performance_tables.py docs/bench/h200-DATE.json [docs/performance.md]
 
 A table stands between ``<!-- gpu:NAME -->`` and ``<!-- /gpu:NAME -->``, or ``cpu:`` for runs on a
-CPU; what is there is replaced. A run fills those of its own device, so the document takes two runs.
+CPU; what is there is replaced. A run fills those of its own device, as far as it has measured what
+they show, so the document takes a run of each device, or more.
 """
 
 from __future__ import annotations
@@ -31,12 +32,14 @@ def main(arguments: list[str]) -> int:
 
 def fill(text: str, run: Record, where: str) -> tuple[str, list[str]]:
     """Return the text with its tables filled, and the names of those that were."""
-    kind = "gpu" if "device" in run else "cpu"
+    kind = "gpu" if "gpu" in run["machine"] else "cpu"
     filled: list[str] = []
 
     def replace(found: re.Match[str]) -> str:
         name = found[2]
-        body = source(run, where) if name == "source" else TABLES[name](run)
+        if not run.get(SECTIONS[name]):
+            return found[0]
+        body = source(run, where) if name in SOURCES else TABLES[name](run)
         filled.append(f"{kind}:{name}")
         return f"{found[1]}{body}\n{found[3]}"
 
@@ -116,6 +119,36 @@ def goals(run: Record) -> str:
     return table(["goal", "got", "want", ""], rows)
 
 
+def allocations(run: Record) -> str:
+    """Return what a call allocates on the host."""
+    rows = []
+    for job in (job for record in run["allocations"] for job in record["jobs"]):
+        for name in ("goflat", "goflat bound", "loop", "split", "foreach copy"):
+            of = job["ways"][name]
+            native = [_count(of.get("malloc"), "calls"), _count(of.get("malloc"), "bytes")]
+            kept = [_count(of["python"], key) for key in ("kept_blocks", "peak_bytes")]
+            rows.append([job["title"], name, *native, _count(of.get("go"), "objects"), *kept])
+    head = ["job", "way", "malloc calls", "malloc bytes", "Go objects", "Python blocks kept"]
+    return table([*head, "most Python bytes"], rows)
+
+
+def clocks(run: Record) -> str:
+    """Return our times beside those of libraries."""
+    pairs = [("wall", "Timer")]
+    pairs += [("device", "do_bench")] if any("do_bench" in job for job in run["timers"]) else []
+    rows = []
+    for job in run["timers"]:
+        for name in job["wall"]:
+            cells: list[str] = []
+            for ours, theirs in pairs:
+                mine, other = job[ours][name], job[theirs][name]
+                cells += [seconds(mine), seconds(other), f"{mine / other:.2f}"]
+            rows.append([job["title"], "memcpy" if name == "copy" else name, *cells])
+    titles = {"wall": "wall, ours", "device": "device, ours"}
+    head = [title for ours, theirs in pairs for title in (titles[ours], f"`{theirs}`", "ratio")]
+    return table(["job", "way", *head], rows)
+
+
 TABLES: dict[str, Callable[[Record], str]] = {
     "device": device,
     "walls": walls,
@@ -123,6 +156,21 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "ways": ways,
     "fresh": fresh,
     "goals": goals,
+    "allocations": allocations,
+    "clocks": clocks,
+}
+SOURCES = ("source", "extras")  # of runs of the jobs, and of what is measured besides
+SECTIONS = {  # of a run, that a table needs
+    "device": "device",
+    "walls": "device",
+    "memory": "device",
+    "ways": "cases",
+    "fresh": "fresh",
+    "goals": "goals",
+    "allocations": "allocations",
+    "clocks": "timers",
+    "source": "cases",
+    "extras": "sweep",
 }
 OWN = {
     "separate": "goflat",
@@ -143,6 +191,10 @@ def _over(ways: Record, name: str) -> str:
     if name not in ways:
         return ""
     return f"{ways[name]['median_s'] / ways['memcpy']['median_s']:.3f}"
+
+
+def _count(of: Record | None, name: str) -> str:
+    return f"{of[name]:,.0f}" if of else ""
 
 
 def _time(ways: Record, name: str) -> str:

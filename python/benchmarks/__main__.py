@@ -76,7 +76,7 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument(
         "--block", type=float, default=effort.block_s, metavar="S", help="seconds per way and round"
     )
-    parser.add_argument("--imports", type=int, default=5, help="how often to time the import")
+    parser.add_argument("--imports", type=int, default=3, help="how often to time the import")
     parser.add_argument(
         "--compile-most",
         type=int,

@@ -1,9 +1,9 @@
 """What only a GPU has: time of the device alone, memory, and layouts that change with each call.
 
 Device time: the GPU is first kept busy, until the host has enqueued everything, so that no gap
-between launches counts; a sample during which the GPU ran out of work is taken again. The floor is
-one memcpy of the outputs' bytes under the same conditions: cold, after its cache was overwritten,
-since in real use the entries were written long ago, and warm, after the same call.
+between launches counts; a sample for which the GPU was early is taken again. The floor is one
+memcpy of the outputs' bytes under the same conditions: cold, after its cache was overwritten, since
+in real use the entries were written long ago, and warm, after the same call.
 
 Memory is measured first, while there is nothing but the inputs: with room that other tensors
 have left in torch's segments, a call would take none from the driver.
@@ -45,7 +45,7 @@ WALL_ROUNDS = 5
 LAYOUTS = 8  # that take turns; RoI counts differ at each step of a detector
 FLUSH_BYTES = 512 << 20  # more than the cache of any GPU so far
 MARGIN_S = 5e-4  # of the busy time over the host's
-LONGEST_BUSY_S = 2.0
+DOUBLINGS = 3  # of the busy time of a way, before it is clear that no time is long enough
 DEVICE_S, FRESH_S = 4.0, 1.0  # of a job, roughly
 QUICK = ("many small", "many small, fresh")
 
@@ -170,7 +170,7 @@ def sample(runs: dict[str, Way], *, cold: bool, most: int = SAMPLES) -> dict[str
     for names in turns(list(runs), samples) if flush is not None else ():
         for name in names:
             found[name].append(busy[name].seconds(flush))
-    return {name: numbers(seconds) for name, seconds in found.items()}
+    return {name: {**numbers(found[name]), "early": busy[name].early} for name in runs}
 
 
 class Busy:
@@ -178,19 +178,26 @@ class Busy:
 
     def __init__(self, call: Way) -> None:
         self.call = call
+        self.doublings, self.early = DOUBLINGS, 0
         call()
         torch.cuda.synchronize()
         start = perf_counter()
         call()
-        self.busy_s = 1.5 * (perf_counter() - start) + MARGIN_S
+        self.busy_s = self.first_s = 1.5 * (perf_counter() - start) + MARGIN_S
         torch.cuda.synchronize()
 
     def seconds(self, flush: Tensor | None) -> float:
-        """Return the device's seconds; L2 is full of `flush`, or as a call before left it."""
+        """Return the device's seconds; L2 is full of `flush`, or as a call before left it.
+
+        No time is long enough for a way of more launches than the driver's queue holds: the host
+        waits until the GPU has begun. Such samples are `early`.
+        """
         seconds, early = self._once(flush)
-        while early and self.busy_s < LONGEST_BUSY_S:
-            self.busy_s *= 2
+        while early and self.doublings:
+            self.doublings -= 1
+            self.busy_s = 2 * self.busy_s if self.doublings else self.first_s
             seconds, early = self._once(flush)
+        self.early += early
         return seconds
 
     def _once(self, flush: Tensor | None) -> tuple[float, bool]:

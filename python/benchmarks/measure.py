@@ -96,6 +96,9 @@ def turns(names: list[str], rounds: int) -> list[list[str]]:
 
 def _calls(run: Way, block_s: float) -> int:
     """Return how many calls make a block; so the way is warm as well."""
+    _block(run, 1)
+    if _block(run, 1) > block_s:
+        return 1  # without the calls that it takes to find out more exactly
     took = Timer("run()", globals={"run": run}, num_threads=torch.get_num_threads())
     return max(1, round(block_s / took.blocked_autorange(min_run_time=block_s / 4).median))
 

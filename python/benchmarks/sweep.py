@@ -28,6 +28,8 @@ SIZES = tuple(KB << n for n in range(0, 21, 2))
 COUNTS = (2, 8, 32, 128, 512, 2048, 8192, 30_000)
 MOST_BATCHES = 8
 ROUNDS = 5
+SLOW_ROUNDS = 3  # where a call takes longest
+SLOW_S = 0.05
 BLOCK_S = 0.005
 NEEDED = 5  # times the bytes of a job: entries, and what ways hold and make
 SPEED = {"cpu": 2e9, "cuda": 1e12}  # bytes a second, roughly, for what a step costs
@@ -71,9 +73,11 @@ def steps(effort: Effort, device: str) -> list[Step]:
 
     def step(point: Point) -> Step:
         a_call_s = point.bytes / SPEED[device] + point.entries * ENTRY_S
-        cost_s = 0.1 + len(WAYS) * ((mine.rounds + 3) * max(mine.block_s, a_call_s))
+        slow = mine._replace(rounds=min(SLOW_ROUNDS, mine.rounds))
+        how = slow if a_call_s > SLOW_S else mine
+        cost_s = 0.1 + len(WAYS) * (how.rounds + 3) * max(how.block_s, a_call_s)
         name = f"{point.entries} entries, {size(point.bytes)}"
-        return Step("sweep", name, cost_s, lambda: measure(point, mine, device))
+        return Step("sweep", name, cost_s, lambda: measure(point, how, device))
 
     return [step(point) for point in points]
 

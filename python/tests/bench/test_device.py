@@ -53,20 +53,33 @@ def test_jobs_by_name(device: Any, only: list[str], names: set[str]) -> None:
 def test_a_sample_is_taken_again_if_the_gpu_was_early(
     device: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers = [(9.0, True), (8.0, True), (1.0, False)]
+    answers = [(9.0, True), (1.0, False), (2.0, False)]
     busy = device.Busy(lambda: None)
-    before = busy.busy_s
     monkeypatch.setattr(busy, "_once", lambda _: answers.pop(0))
     assert busy.seconds(None) == 1.0
-    assert busy.busy_s == 4 * before
-    answers[:] = [(5.0, True)] * 20
-    assert busy.seconds(None) == 5.0  # a call that no wait is long enough for
-    assert busy.busy_s >= device.LONGEST_BUSY_S
+    assert busy.busy_s == 2 * busy.first_s
+    assert (busy.seconds(None), busy.early) == (2.0, 0)
+
+
+def test_a_gpu_that_is_always_early_takes_no_longer(
+    device: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy, waits = device.Busy(lambda: None), list[float]()
+
+    def once(_: Any) -> tuple[float, bool]:
+        waits.append(busy.busy_s / busy.first_s)
+        return 5.0, True
+
+    monkeypatch.setattr(busy, "_once", once)
+    assert [busy.seconds(None) for _ in range(3)] == [5.0] * 3
+    assert waits == [1, 2, 4, 1, 1, 1]
+    assert busy.early == 3
 
 
 def test_slow_ways_have_fewer_samples(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     class Slow:
         busy_s = 0.2
+        early = 0
 
         def __init__(self, _: Any) -> None: ...
         def seconds(self, _: Any) -> float:
