@@ -19,21 +19,20 @@
 //
 // The floor is cudaMemcpy of the bytes of all entries. For ragged jobs it cannot be reached: a plain
 // copy of the same rows from one buffer to another takes, in the order of the walk, 1.10 (3.2 GB),
-// 1.11 (1.9 GB) and 1.11 (2 KB rows) times as long, in that of destinations 1.01, 1.02 and 1.07 (adr 17).
-// On an H200, as multiples of it, after
-// a call of the same and with L2 full of other data
-// (docs/bench/permute-h200-2026-11-30.json):
+// 1.11 (1.9 GB) and 1.11 (2 KB rows) times as long, in that of destinations 1.01, 1.02 and 1.07 (adr 22).
+// On an H200, as multiples of it, after a call of the same and with L2 full of other data
+// (docs/bench/permute-h200-2026-12-01.json):
 //
-//     whole chains    3.2 GB of entries      0.90  0.90    40 MB of entries  0.56  0.85
-//                     3.2 GB of 50 KB rows   0.90  0.90    40 MB of rows     0.55  0.84
-//     with a barrier  3.2 GB of 50 KB rows   1.08  1.08    39 MB             0.59  0.87
-//                     1.9 GB                 1.11  1.10    23 MB             1.36  1.14
-//                     3.3 GB of 2 KB rows    1.12  1.11
+//     whole chains    3.2 GB of entries      0.90  0.90    40 MB of entries  0.55  0.83
+//                     3.2 GB of 50 KB rows   0.91  0.90    40 MB of rows     0.56  0.83
+//     with a barrier  3.2 GB of 50 KB rows   1.08  1.08    39 MB             0.53  0.85
+//                     1.9 GB                 1.11  1.10    23 MB             1.09  1.14
+//                     3.3 GB of 2 KB rows    1.11  1.11
+//     by slices       1.3 GB of 4098 B rows  1.55  1.54    43 MB of 1001 B   1.22  1.41
 //
 // Whole chains are those of uniform jobs, of which an eighth (3.2 GB) or a quarter (40 MB) stays
-// where it is. 40 MB fit into L2, memcpy's 80 do not. The 1.36 is the host's, which at that time
-// enqueued a reset of the barrier's word before each launch. What decides there, by
-// `go test -bench Permute ./gpu`:
+// where it is. 40 MB fit into L2, memcpy's 80 do not. What decides there, by
+// `go test -bench Permute ./gpu` (variants in docs/bench/permute-h200-2026-11-30.json):
 //
 //   - Cuts: the chains of ragged jobs are few and long. Left whole they take 8 to 14 times
 //     memcpy, and 266 times with 2 KB rows.
