@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 import types
 import unittest
+import warnings
 from functools import cache
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import pytest
@@ -36,11 +36,15 @@ def operator() -> Any:
 
     Its module imports expecttest, which torch does not depend on and this does not use.
     """
-    if "expecttest" not in sys.modules and find_spec("expecttest") is None:
+    try:
+        import expecttest  # noqa: F401
+    except ImportError:
         stub = types.ModuleType("expecttest")
         stub.TestCase = unittest.TestCase  # type: ignore[attr-defined]
         sys.modules["expecttest"] = stub
-    from torch.testing._internal.common_methods_invocations import op_db
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the many modules that these import
+        from torch.testing._internal.common_methods_invocations import op_db
 
     return next(op for op in op_db if op.name == "cat")
 
