@@ -36,11 +36,20 @@ var benchJobs = []struct {
 	{name: "seed along dim 1", keys: 4, batches: 4, rows: fixed(50), rowBytes: 196, dim: 1, blocks: 256},
 	{name: "27 x (8192,128) of 4 bytes along dim 1", keys: 27, batches: 1, rows: fixed(128), rowBytes: 4, dim: 1, blocks: 8192},
 	{name: "27 x (8192,128) of 2 bytes along dim 1", keys: 27, batches: 1, rows: fixed(128), rowBytes: 2, dim: 1, blocks: 8192},
+	{name: "27 x (8192,49) of 4 bytes along dim 1", keys: 27, batches: 1, rows: fixed(49), rowBytes: 4, dim: 1, blocks: 8192},
+	{name: "27 x (8192,20..120) of 4 bytes along dim 1", keys: 27, batches: 1, rows: from(20, 120), rowBytes: 4, dim: 1, blocks: 8192},
+	{name: "26 x (65536,33) of 2 bytes along dim 1", keys: 26, batches: 1, rows: fixed(33), rowBytes: 2, dim: 1, blocks: 65536},
+	{name: "26 x (65536,3) of 1 byte along dim 1", keys: 26, batches: 1, rows: fixed(3), rowBytes: 1, dim: 1, blocks: 65536},
+	{name: "8192 sequences of 4-byte tokens in 512 batches", keys: 16, batches: 512, rows: upTo(4000), rowBytes: 4},
 	{name: "26 x (65536,33) of 1 byte along dim 1", keys: 26, batches: 1, rows: fixed(33), rowBytes: 1, dim: 1, blocks: 65536},
 }
 
 func fixed(rows int64) func(*rand.Rand) int64 {
 	return func(*rand.Rand) int64 { return rows }
+}
+
+func from(least, most int64) func(*rand.Rand) int64 {
+	return func(r *rand.Rand) int64 { return least + r.Int64N(most-least+1) }
 }
 
 func upTo(most int64) func(*rand.Rand) int64 {

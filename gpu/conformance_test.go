@@ -379,6 +379,8 @@ func conform(t *testing.T, run runner, most int) {
 		for _, segments := range []int{300, 1000, 2000, 2700} {
 			verify(t, run, plainTask(t, r, 4, slices.Repeat([]int64{1}, segments), 61, anyhow, 16))
 		}
+		// Odd lengths and many outputs leave no room for narrow records.
+		verify(t, run, plainTask(t, r, 1200, slices.Repeat([]int64{1}, 1200), 1751, anyhow, 16))
 	})
 	t.Run("bulk", func(t *testing.T) {
 		if onFake { // its few multiprocessors make the cases above bulky
@@ -405,12 +407,64 @@ func conform(t *testing.T, run runner, most int) {
 	t.Run("most segments", func(t *testing.T) {
 		verify(t, run, manySegments(t, r, most))
 	})
+	t.Run("runs", func(t *testing.T) { conformRuns(t, r, run) })
+	t.Run("tables of runs of all sizes", func(t *testing.T) {
+		for _, n := range []int64{1040, 64, 100, 12} {
+			for _, segments := range []int{20, 100, 300} {
+				verify(t, run, runsTask(t, r, slices.Repeat([]int64{n}, segments), 2, 0, aligned))
+			}
+		}
+	})
 	t.Run("dim 1", func(t *testing.T) {
 		for _, inner := range []int64{1, 7, 49, 1000} {
 			verify(t, run, dimTask(t, r, []int64{3, 0, 5, 2, 1, 7}, inner, anyhow))
 		}
 		verify(t, run, dimTask(t, r, slices.Repeat([]int64{1, 2, 3}, 100), 6, anyhow))
+		verify(t, run, dimTask(t, r, slices.Repeat([]int64{1}, 70), 260, anyhow))
+		verify(t, run, dimTask(t, r, slices.Repeat([]int64{1, 2}, 40), 200, anyhow)) // long and short runs
+		verify(t, run, dimTask(t, r, slices.Repeat([]int64{1, 3}, 4), 4, aligned))
+		verify(t, run, dimTask(t, r, slices.Repeat([]int64{1, 2}, 40), 8, aligned))
 	})
+}
+
+// conformRuns is the part of the suite about runs: of all kinds, at all alignments, side by side in the
+// entries, as of contiguous ones, or with gaps between them.
+func conformRuns(t *testing.T, r *rand.Rand, run runner) {
+	t.Helper()
+	for _, n := range []int64{1, 2, 3, 5, 8, 12, 15, 16, 17, 24, 31, 33, 48, 63, 64, 66, 100, 196, 516, 1000, 1023, 1024, 1040, 2047, 2049, 5000} {
+		for range 12 {
+			turns, unit := 2+int64(r.IntN(9)), 1<<r.IntN(5)
+			gap := int64(r.IntN(2) * r.IntN(20) * unit)
+			k := runsTask(t, r, []int64{n, 1 + int64(r.IntN(2*int(n)))}, turns, gap, func() int { return r.IntN(256) / unit * unit })
+			if !t.Run(fmt.Sprintf("%d turns of %d bytes, gap %d", turns, n, gap), func(t *testing.T) { verify(t, run, k) }) {
+				return
+			}
+		}
+	}
+}
+
+// runsTask is a task of one output along dim 1 of entries of shape (turns, widths[k]) bytes, whose
+// rows have a gap behind them.
+func runsTask(t *testing.T, r *rand.Rand, widths []int64, turns, gap int64, align func() int) *task {
+	t.Helper()
+	dtype := flatten.DType{Code: flatten.CodeUint, Bits: 8, Lanes: 1}
+	var entries []flatten.Entry
+	for _, n := range widths {
+		v := flatten.View{Shape: []int64{turns, n}}
+		if gap > 0 {
+			v.Strides = []int64{n + gap, 1}
+		}
+		entries = append(entries, flatten.Entry{View: v, DType: dtype})
+	}
+	l, err := flatten.NewLayout(nil, 1, entries, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := flatten.NewPlan(l, entries, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newTask(r, plan, entries, nil, align, 0)
 }
 
 // manySegments is a task of n segments of one byte each, of one entry in reverse order.

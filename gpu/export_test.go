@@ -27,7 +27,10 @@ func LoadReference(ordinal int) (gather func(stream uintptr, plan *flatten.Plan,
 	reference := *on
 	for k := range launch.NumKernels {
 		name := "gather_byte_4k"
-		if k.Words() > launch.SmallWords { // the words behind a table are there, though not in use
+		switch { // the words behind a table are there, though not in use
+		case k.Narrow():
+			name = "gather_byte_narrow"
+		case k.Words() > launch.SmallWords:
 			name = "gather_byte_32k"
 		}
 		if err == nil {

@@ -26,6 +26,7 @@ HERE = Path(__file__).resolve().parent
 NVRTC = (12, 1)
 FLAGS = ("--gpu-architecture=compute_70", "--std=c++17")
 HEADERS = ("common.cuh", "table.cuh")
+MORE = {"gather": ("copy.cuh", "strided.cuh")}  # where headers have other names than their source
 FLOATS = ("f64", "f32", "f16", "bf16", "e4m3", "e5m2")
 
 
@@ -43,7 +44,8 @@ def units() -> Iterator[Unit]:
     for source in sorted(HERE.glob("*.cu")):
         if source.stem != "cast":
             own = (source.stem + ".cuh",) if source.with_suffix(".cuh").exists() else ()
-            yield Unit(source.stem, source, FLAGS, (*HEADERS, *own))
+            more = MORE.get(source.stem, own)
+            yield Unit(source.stem, source, FLAGS, (*HEADERS, *more))
             continue
         for pair in itertools.product(FLOATS, FLOATS):
             defined = (*FLAGS, *map("--define-macro={}={}".format, ("SOURCE", "TARGET"), pair))

@@ -16,6 +16,7 @@ import (
 var (
 	flags   = []string{"--gpu-architecture=compute_70", "--std=c++17"}
 	headers = []string{"common.cuh", "table.cuh"}
+	more    = map[string][]string{"gather.cu": {"copy.cuh", "strided.cuh"}} // where they have other names than their source
 )
 
 // A unit is what one PTX file is made of.
@@ -48,8 +49,11 @@ func units(t *testing.T) (all []unit) {
 	return all
 }
 
-// withOwn is the headers of a source: those of all, and one of its name if there is one.
+// withOwn is the headers of a source: those of all, and its own or one of its name if there is one.
 func withOwn(source string) []string {
+	if names := more[source]; names != nil {
+		return slices.Concat(headers, names)
+	}
 	own := source + "h"
 	if _, err := os.Stat(own); err != nil {
 		return headers

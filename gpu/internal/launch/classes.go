@@ -6,7 +6,10 @@ import "github.com/goflat/goflat/flatten"
 const (
 	long = iota
 	short
-	strided
+	whole   // of runs that are long
+	vectors // of short runs of aligned units of 16 bytes
+	slotted // of other short runs
+	tiny    // of shorter ones
 	numClasses
 )
 
@@ -21,9 +24,9 @@ const (
 	// memcpy by warps and 1.19 by blocks; 40 MB of 2.5 MB ones 1.08 and 1.07, and 3.2 GB
 	// 1.018 and 1.016 (H200, docs/adr/0014-gather-kernels-by-size.md).
 	bulkBytes = 1 << 20
-	// launchBytes: what a device moves in the time that one more launch costs, about 2
-	// µs. Less is not worth it.
-	launchBytes = 4 << 20
+	// mixBytes: segments that are better off with a kernel of their own go with others in jobs of
+	// less, where what they gain is less than the 2 to 3 µs of one more launch.
+	mixBytes = 16 << 20
 	// fewShort: so many short segments, or an eighth of all, may go with the long ones.
 	fewShort = 16
 )
@@ -32,7 +35,7 @@ const (
 type tally struct {
 	segments int
 	bytes    int64
-	words    int // of the records and strided places
+	words    int // of strided places
 }
 
 func (t *tally) add(o tally) {
@@ -44,7 +47,6 @@ func (t *tally) add(o tally) {
 // count adds a segment.
 func (t *tally) count(bytes int64, axes []flatten.Axis) {
 	t.segments++
-	t.words += recordWords
 	if len(axes) == 0 {
 		t.bytes += bytes
 		return
@@ -56,19 +58,35 @@ func (t *tally) count(bytes int64, axes []flatten.Axis) {
 	t.words += axesWord + axisWords*len(axes)
 }
 
-// classOf returns a segment's class.
-func classOf(s *flatten.Segment) int { return class(s.Bytes, len(s.Axes)) }
+// A census is what choose decides by.
+type census struct {
+	classes [numClasses]tally
+	// batches that the segments come from: places of plain segments that all are in one table.
+	batches int
+	plain   spread
+}
 
-func classOfMove(m *flatten.Move) int { return class(m.Bytes, len(m.Axes)) }
-
-func class(bytes int64, axes int) int {
-	switch {
-	case axes > 0:
-		return strided
-	case bytes < shortBytes:
+// plainClass returns the class of a segment without axes.
+func plainClass(bytes int64) int {
+	if bytes < shortBytes {
 		return short
+	}
+	return long
+}
+
+// classOf returns the class of a segment.
+func classOf(dst, src uint64, bytes int64, axes []flatten.Axis) int {
+	switch {
+	case len(axes) == 0:
+		return plainClass(bytes)
+	case bytes >= wholeRunBytes:
+		return whole
+	case unitOf(dst, src, bytes, axes) == 4:
+		return vectors
+	case tinyRuns(bytes, unitOf(dst, src, bytes, axes)):
+		return tiny
 	default:
-		return long
+		return slotted
 	}
 }
 
@@ -77,42 +95,108 @@ func class(bytes int64, axes int) int {
 type route struct {
 	table  [numClasses]int
 	kernel [numClasses]Kernel
+	narrow [numClasses]narrow // for tables of narrow records
 }
 
-// choose decides the route of a job from its tallies and the number of batches that
-// they come from, on a device of so many multiprocessors. Each class has its own table until merged into another's.
-func choose(t [numClasses]tally, batches, multiprocessors int) route {
-	r := route{
-		table:  [numClasses]int{long: long, short: short, strided: strided},
-		kernel: [numClasses]Kernel{long: Warp4K, short: Warp4K, strided: Strided4K},
+// lengths returns of how many lengths plain segments in a table are, from which on.
+func (r *route) lengths(table int) (least int64, lengths uint64) {
+	switch {
+	case r.table[short] != table:
+		return shortBytes, 1 << 63
+	case r.table[long] != table:
+		return 0, shortBytes
 	}
-	merge := func(from, into int) {
-		t[into].add(t[from])
-		t[from] = tally{}
-		for class := range r.table {
-			if r.table[class] == from {
-				r.table[class] = into
-			}
+	return 0, 1 << 63
+}
+
+// merge sends a class and what goes with it into another's table.
+func (r *route) merge(t *[numClasses]tally, from, into int) {
+	if from == into {
+		return
+	}
+	t[into].add(t[from])
+	t[from] = tally{}
+	for class := range r.table {
+		if r.table[class] == from {
+			r.table[class] = into
 		}
 	}
-	all := t[long].segments + t[short].segments + t[strided].segments
-	if t[strided].segments > 0 && t[long].bytes+t[short].bytes < launchBytes {
-		merge(long, strided)
-		merge(short, strided)
+}
+
+// choose decides the route of a job on a device of so many multiprocessors. Each class has
+// its own table until merged into another's.
+func choose(c *census, multiprocessors int) route {
+	r := route{
+		table:  [numClasses]int{long, short, whole, vectors, slotted, tiny},
+		kernel: [numClasses]Kernel{Warp4K, Warp4K, Pieces4K, Vectors4K, Slots4K, Units4K},
 	}
+	t := c.classes
+	r.mix(&t)
 	blocks := t[long].bytes >= max(bulkBytes*int64(multiprocessors), blockBytes*int64(t[long].segments))
 	if !blocks || t[short].segments <= max(fewShort, t[long].segments/8) {
-		merge(short, long)
+		r.merge(&t, short, long)
 	}
 	if blocks {
 		r.kernel[long] = Block4K
 	}
 	for class := range t {
-		places := t[class].segments
-		if class == long && places == all { // of a batch, all in one table and side by side
-			places = batches
+		if t[class].segments > 0 {
+			r.fit(class, t[class], c)
 		}
-		r.kernel[class] = r.kernel[class].fitting(recordsWord + t[class].words + placeWords*places)
 	}
 	return r
+}
+
+// mix puts segments of several kinds into one table where few bytes are moved.
+func (r *route) mix(t *[numClasses]tally) {
+	all, kinds := t[long], 0
+	all.add(t[short])
+	if all.segments > 0 {
+		kinds++
+	}
+	others := all.segments + t[whole].segments // that slots cannot do
+	for _, some := range t[whole:] {
+		all.add(some)
+		if some.segments > 0 {
+			kinds++
+		}
+	}
+	if all.bytes >= mixBytes || kinds < 2 {
+		return
+	}
+	if others > 0 {
+		r.kernel[slotted] = Mixed4K
+	}
+	for class := range t {
+		if t[class].segments > 0 { // where there are none, plain segments that strided ones leave stay apart
+			r.merge(t, class, slotted)
+		}
+	}
+}
+
+// fit chooses the size of a table's parameters.
+func (r *route) fit(table int, t tally, c *census) {
+	places := t.segments // at most; those of strided segments are counted already
+	switch {
+	case table == long && places == c.segments(): // of a batch, all in one table and side by side
+		places = c.batches
+	case table >= whole && r.kernel[table] != Mixed4K:
+		places = 0
+	}
+	words := recordsWord + recordWords*t.segments + t.words + placeWords*places
+	if r.kernel[table] == Warp4K && words > SmallWords {
+		if n, ok := c.plain.narrow(t.segments, places, t.bytes); ok {
+			r.kernel[table], r.narrow[table] = Narrow9K, n
+			words = narrowRecordsWord + narrowRecordWords*t.segments + placeWords*places
+		}
+	}
+	r.kernel[table] = r.kernel[table].fitting(words)
+}
+
+func (c *census) segments() int {
+	n := 0
+	for i := range c.classes {
+		n += c.classes[i].segments
+	}
+	return n
 }

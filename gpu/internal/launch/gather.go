@@ -10,7 +10,7 @@ type Launch struct {
 	Table  []uint32 // Kernel.Words() words, valid until the function it was given to returns
 }
 
-// Gather writes launches. It is large (100 KB) and meant to be used again; it must
+// Gather writes launches. It is large (160 KB) and meant to be used again; it must
 // not be used by two goroutines at once.
 type Gather struct {
 	tables [numClasses]table
@@ -34,22 +34,27 @@ type Job struct {
 	Multiprocessors int
 }
 
+// addresses returns where a segment goes to and comes from.
+func (j *Job) addresses(s *flatten.Segment) (dst, src uint64) {
+	return uint64(j.Dst[s.Batch]) + uint64(s.Dst), uint64(j.Src[s.Entry]) + uint64(s.Src)
+}
+
 // Run calls launch for every launch of a job and returns its first error, after
 // which it calls it no more.
 func (g *Gather) Run(job *Job, launch func(*Launch) error) error {
-	tallies, batches := count(job)
-	g.begin(choose(tallies, batches, job.Multiprocessors), job.Multiprocessors, launch)
+	c := count(job)
+	g.begin(choose(&c, job.Multiprocessors), job.Multiprocessors, launch)
 	g.add(job)
 	return g.end()
 }
 
 // RunMoves is Run for moves between addresses, on a device of so many multiprocessors.
 func (g *Gather) RunMoves(moves []flatten.Move, multiprocessors int, launch func(*Launch) error) error {
-	tallies, batches := countMoves(moves)
-	g.begin(choose(tallies, batches, multiprocessors), multiprocessors, launch)
+	c := countMoves(moves)
+	g.begin(choose(&c, multiprocessors), multiprocessors, launch)
 	for i := range moves {
 		m := &moves[i]
-		g.addRuns(g.route.table[classOfMove(m)], m.Dst.Off, m.Src.Off, m.Bytes, m.Axes)
+		g.addRuns(g.route.table[classOf(m.Dst.Off, m.Src.Off, m.Bytes, m.Axes)], m.Dst.Off, m.Src.Off, m.Bytes, m.Axes)
 	}
 	return g.end()
 }
@@ -58,7 +63,8 @@ func (g *Gather) begin(r route, multiprocessors int, launch func(*Launch) error)
 	g.route = r
 	g.sms, g.launch, g.err = multiprocessors, launch, nil
 	for i := range g.tables {
-		g.tables[i].reset(r.kernel[i].Words())
+		g.tables[i].narrow = r.narrow[i]
+		g.tables[i].reset(r.kernel[i])
 	}
 }
 
@@ -70,10 +76,13 @@ func (g *Gather) end() error {
 	return g.err
 }
 
-// count tallies a job's segments by class, and the batches they come from.
-func count(job *Job) (tallies [numClasses]tally, batches int) {
+// count counts a job's segments, and the batches they come from. What it adds up of plain
+// segments it keeps in registers.
+func count(job *Job) (c census) {
 	devices := job.Plan.Layout.Devices
 	batch := -1
+	var all, few tally // plain segments, and the short ones of them
+	var lengths, offsets, farthest int64
 	for i := range job.Plan.Segments {
 		s := &job.Plan.Segments[i]
 		if s.Batch != batch {
@@ -81,26 +90,46 @@ func count(job *Job) (tallies [numClasses]tally, batches int) {
 				continue
 			}
 			batch = s.Batch
-			batches++
+			c.batches++
 		}
-		tallies[classOf(s)].count(s.Bytes, s.Axes)
+		if len(s.Axes) > 0 {
+			dst, src := job.addresses(s)
+			c.classes[classOf(dst, src, s.Bytes, s.Axes)].count(s.Bytes, s.Axes)
+			continue
+		}
+		all.segments++
+		all.bytes += s.Bytes
+		if s.Bytes < shortBytes {
+			few.segments++
+			few.bytes += s.Bytes
+		}
+		lengths |= s.Bytes
+		offsets |= s.Src
+		farthest = max(farthest, s.Src)
 	}
-	return tallies, batches
+	c.classes[short] = few
+	c.classes[long] = tally{segments: all.segments - few.segments, bytes: all.bytes - few.bytes}
+	c.plain.lengths, c.plain.offsets, c.plain.farthest = uint64(lengths), uint64(offsets), uint64(farthest)
+	c.plain.entries(job.Src, devices, job.Device)
+	return c
 }
 
 // countMoves is count for moves. Their batches are the stretches of destinations that
 // follow one another.
-func countMoves(moves []flatten.Move) (tallies [numClasses]tally, batches int) {
+func countMoves(moves []flatten.Move) (c census) {
 	var end uint64
 	for i := range moves {
 		m := &moves[i]
 		if m.Dst.Off != end || len(m.Axes) > 0 {
-			batches++
+			c.batches++
 		}
 		end = m.Dst.Off + uint64(m.Bytes)
-		tallies[classOfMove(m)].count(m.Bytes, m.Axes)
+		c.classes[classOf(m.Dst.Off, m.Src.Off, m.Bytes, m.Axes)].count(m.Bytes, m.Axes)
+		if len(m.Axes) == 0 {
+			c.plain.segment(m.Src.Off, 0, uint64(m.Bytes))
+		}
 	}
-	return tallies, batches
+	return c
 }
 
 // add writes a job's segments into the tables.
@@ -112,8 +141,8 @@ func (g *Gather) add(job *Job) {
 		if devices != nil && devices[s.Batch] != job.Device {
 			continue
 		}
-		into := g.route.table[classOf(s)]
-		dst, src := uint64(job.Dst[s.Batch])+uint64(s.Dst), uint64(job.Src[s.Entry])+uint64(s.Src)
+		dst, src := job.addresses(s)
+		into := g.route.table[classOf(dst, src, s.Bytes, s.Axes)]
 		if len(s.Axes) > 0 {
 			g.addRuns(into, dst, src, s.Bytes, s.Axes)
 			continue
@@ -126,30 +155,29 @@ func (g *Gather) add(job *Job) {
 
 // addNeighbours adds the first of segments for as long as they are plain, belong into
 // the same table, and follow in the same output what was added last, and returns how
-// many these were. It is addPlain for the ordinary case, three times as fast.
+// many these were. It is addPlain for the ordinary case, several times as fast.
 func (g *Gather) addNeighbours(into int, segments []flatten.Segment, batch int, job *Job) int {
 	t := &g.tables[into]
-	table, sources := &g.route.table, job.Src
-	at, high := recordsWord+t.records*recordWords, t.words[highWord]
-	place, bytes, end := uint32(t.plain)<<16, t.bytes, t.srcEnd
-	dst := uint64(job.Dst[batch]) - t.base // so that what follows lies at number dst + Dst
+	least, lengths := g.route.lengths(into)
+	w, at := t.writer()
+	number, end := int64(t.numbers), t.srcEnd
+	sources, dst := job.Src, int64(t.base-uint64(job.Dst[batch])) // so that what follows has the offset dst + number
 	n := 0
 	for ; n < len(segments); n++ {
 		s := &segments[n]
 		src := uint64(sources[s.Entry]) + uint64(s.Src)
-		if s.Batch != batch || table[classOf(s)] != into || len(s.Axes) > 0 || dst+uint64(s.Dst) != uint64(bytes) ||
-			at+recordWords > t.top || int64(bytes)+s.Bytes > maxBytes || uint32(src>>48) != high {
+		if s.Batch != batch || s.Dst != dst+number || uint64(s.Bytes-least) >= lengths || len(s.Axes) > 0 ||
+			!w.fits(at, src, number+s.Bytes) {
 			break
 		}
 		if src != end {
-			r := t.words[at : at+recordWords : at+recordWords]
-			r[0], r[1], r[2] = bytes, uint32(src), uint32(src>>32)&0xffff|place
-			at += recordWords
+			w.put(at, src, uint32(number))
+			at += w.size
 		}
-		bytes += uint32(s.Bytes)
+		number += s.Bytes
 		end = src + uint64(s.Bytes)
 	}
-	t.records, t.bytes, t.srcEnd = (at-recordsWord)/recordWords, bytes, end
+	t.written(&w, at, number, end)
 	return n
 }
 
@@ -157,7 +185,7 @@ func (g *Gather) addNeighbours(into int, segments []flatten.Segment, batch int, 
 func (g *Gather) addPlain(into int, dst, src uint64, n int64) {
 	t := &g.tables[into]
 	for n > 0 {
-		piece := min(n, maxBytes)
+		piece := min(n, int64(t.most))
 		if !t.fits(src, uint64(piece), placeWords) {
 			g.flush(into)
 		}
@@ -167,10 +195,10 @@ func (g *Gather) addPlain(into int, dst, src uint64, n int64) {
 }
 
 // addRuns adds a strided segment. One that is too large for a launch is cut along its
-// outermost axis, as often as it takes.
+// outermost axis, as often as it takes; what is left without axes is plain.
 func (g *Gather) addRuns(into int, dst, src uint64, n int64, axes []flatten.Axis) {
 	if len(axes) == 0 {
-		g.addPlain(into, dst, src, n)
+		g.addPlain(g.route.table[classOf(dst, src, n, nil)], dst, src, n)
 		return
 	}
 	inner := n
@@ -179,7 +207,7 @@ func (g *Gather) addRuns(into int, dst, src uint64, n int64, axes []flatten.Axis
 	}
 	outer := axes[0]
 	for turn := int64(0); turn < outer.N; {
-		turns := min(outer.N-turn, maxBytes/inner)
+		turns := min(outer.N-turn, maxNumbers/inner)
 		switch {
 		case turns <= 1:
 			turns = 1
@@ -199,7 +227,7 @@ func (g *Gather) addRuns(into int, dst, src uint64, n int64, axes []flatten.Axis
 // addWhole adds a strided segment that one launch can take.
 func (g *Gather) addWhole(into int, r *runs) {
 	t := &g.tables[into]
-	if !t.fits(r.src, r.payload, axesWord+axisWords*len(r.axes)) {
+	if !t.fits(r.src, r.numbers(t.form()), axesWord+axisWords*len(r.axes)) {
 		g.flush(into)
 	}
 	t.addStrided(r)
@@ -213,10 +241,10 @@ func (g *Gather) flush(i int) {
 	}
 	if g.err == nil {
 		kernel := g.route.kernel[i]
-		tile := kernel.tile(t.bytes, g.sms)
+		tile := kernel.tile(t.numbers, t.bytes, g.sms)
 		t.close(tile)
-		g.out = Launch{Kernel: kernel, Blocks: kernel.blocks(t.bytes, tile), Table: t.words[:t.capacity]}
+		g.out = Launch{Kernel: kernel, Blocks: kernel.blocks((t.numbers + tile - 1) / tile), Table: t.words[:t.capacity]}
 		g.err = g.launch(&g.out)
 	}
-	t.reset(t.capacity)
+	t.reset(g.route.kernel[i])
 }

@@ -35,52 +35,74 @@ func moves(t *testing.T, l *Launch) []move {
 		t.Fatalf("%v: got a table of %d words, want %d", l.Kernel, len(table), l.Kernel.Words())
 	}
 	checkGrid(t, l)
+	read := readRecord
+	if kernels[l.Kernel].form == narrowForm {
+		read = readNarrow
+	}
 	var list []move
 	for i := range table[segmentsWord] {
-		record := table[recordsWord+i*recordWords:]
+		first, src, place := read(table, i)
 		end := table[bytesWord]
 		if i+1 < table[segmentsWord] {
-			end = record[recordWords]
+			end, _, _ = read(table, i+1)
 		}
-		if record[0] >= end {
-			t.Fatalf("%v: segment %d has the bytes [%d, %d)", l.Kernel, i, record[0], end)
+		if first >= end {
+			t.Fatalf("%v: segment %d has the numbers [%d, %d)", l.Kernel, i, first, end)
 		}
-		src := uint64(table[highWord])<<48 | uint64(record[2]&0xffff)<<32 | uint64(record[1])
-		place := record[2] >> 16 &^ stridedBit
-		dst := number64(table, place) + uint64(record[0])
-		if record[2]>>16&stridedBit == 0 {
-			list = append(list, move{dst, src, uint64(end - record[0])})
+		strided := place&stridedBit != 0
+		if f := kernels[l.Kernel].form; f != mixedForm && strided != (f >= piecesForm) {
+			t.Fatalf("%v: got a strided segment: %v", l.Kernel, strided)
+		}
+		dst := number64(table, place&^stridedBit)
+		if !strided {
+			list = append(list, move{dst + uint64(first), src, uint64(end - first)})
 			continue
 		}
-		list = append(list, stridedMoves(t, l.Kernel, table[place:], dst, src, end-record[0])...)
+		list = append(list, stridedMoves(t, l.Kernel, table[place&^stridedBit:], dst, src, end-first)...)
 	}
 	return list
 }
 
-// checkGrid checks that the grid covers a launch's bytes, and no more than a block too many.
+func readRecord(table []uint32, i uint32) (first uint32, src uint64, place uint32) {
+	r := table[recordsWord+i*recordWords:]
+	return r[0], uint64(table[highWord]&0xffff)<<48 | uint64(r[2]&0xffff)<<32 | uint64(r[1]), r[2] >> 16
+}
+
+func readNarrow(table []uint32, i uint32) (first uint32, src uint64, place uint32) {
+	r := table[narrowRecordsWord+i*narrowRecordWords:]
+	numbers, sources, places := table[bitsWord]&0xff, table[bitsWord]>>8&0xff, table[bitsWord]>>16
+	first = r[1] >> places << numbers
+	src = number64(table, lowWord) + uint64(r[0])<<sources
+	return first, src, table[firstPlaceWord] - placeWords*(r[1]&(1<<places-1))
+}
+
+// checkGrid checks that the grid covers a launch's numbers, and no more than a block too many.
 func checkGrid(t *testing.T, l *Launch) {
 	t.Helper()
-	bytes, tile := uint64(l.Table[bytesWord]), uint64(l.Table[tileWord])
-	if bytes == 0 || bytes > maxBytes || tile < 16 || tile&(tile-1) != 0 {
-		t.Fatalf("%v: %d bytes in tiles of %d", l.Kernel, bytes, tile)
+	numbers, tile, least := uint64(l.Table[bytesWord]), uint64(l.Table[tileWord]), uint64(16)
+	if kernels[l.Kernel].form == piecesForm {
+		least = 1
 	}
-	perBlock := tile * uint64(l.Kernel.Threads()/kernels[l.Kernel].lanes)
-	if covered := uint64(l.Blocks) * perBlock; covered < bytes || covered-bytes >= perBlock {
-		t.Fatalf("%v: %d blocks cover %d bytes, want %d", l.Kernel, l.Blocks, covered, bytes)
+	if numbers == 0 || numbers > maxNumbers || tile < least || tile&(tile-1) != 0 {
+		t.Fatalf("%v: %d numbers in tiles of %d", l.Kernel, numbers, tile)
+	}
+	tiles := (numbers + tile - 1) / tile
+	perBlock := uint64(l.Kernel.Threads() / kernels[l.Kernel].lanes)
+	if warps := uint64(l.Blocks) * perBlock; warps < tiles || warps-tiles >= perBlock {
+		t.Fatalf("%v: %d blocks take %d tiles, want %d", l.Kernel, l.Blocks, warps, tiles)
 	}
 }
 
 func stridedMoves(t *testing.T, k Kernel, place []uint32, dst, src uint64, n uint32) []move {
 	t.Helper()
-	if k != Strided4K && k != Strided32K {
-		t.Fatalf("%v got a strided segment", k)
-	}
-	runBytes, shape := place[runWord], place[shapeWord]
+	runBytes, perRun, shape := place[runWord], place[perRunWord], place[shapeWord]
+	unit := uint64(1) << (shape >> 8 & 0xff)
+	checkNumbers(t, k, runBytes, perRun, shape)
 	var list []move
-	for at := uint32(0); at < n; at += runBytes {
+	for at := uint32(0); at < n; at += perRun {
 		run := divide(at, place[runDivisorWord:])
-		if run != at/runBytes {
-			t.Fatalf("divide(%d) by %d: got %d, want %d", at, runBytes, run, at/runBytes)
+		if run != at/perRun || divide(at+perRun-1, place[runDivisorWord:]) != run {
+			t.Fatalf("divide(%d) by %d: got %d, want %d", at, perRun, run, at/perRun)
 		}
 		m := move{dst, src, uint64(runBytes)}
 		for i := range shape & 0xff {
@@ -91,13 +113,40 @@ func stridedMoves(t *testing.T, k Kernel, place []uint32, dst, src uint64, n uin
 			m.dst += turn * number64(axis, 5)
 			run = next
 		}
-		unit := uint64(1) << (shape >> 8 & 0xff)
 		if m.dst%unit != 0 || m.src%unit != 0 || m.bytes%unit != 0 {
 			t.Fatalf("unit %d does not divide %+v", unit, m)
 		}
 		list = append(list, m)
 	}
 	return list
+}
+
+// checkNumbers checks that the numbers of a run stand for all its bytes.
+func checkNumbers(t *testing.T, k Kernel, runBytes, perRun, shape uint32) {
+	t.Helper()
+	unit := uint32(1) << (shape >> 8 & 0xff)
+	var ok bool
+	switch kernels[k].form {
+	case mixedForm:
+		ok = perRun == runBytes
+	case piecesForm:
+		piece := shape >> 16 * 16
+		ok = perRun*piece >= runBytes && (perRun-1)*piece < runBytes && piece <= pieceBytes
+	case vectorsForm:
+		ok = perRun*slotBytes == runBytes && unit == slotBytes
+	case slotsForm:
+		ok = covers(perRun, slotBytes, runBytes+slotBytes-1)
+	case unitsForm:
+		ok = (unit == 4 || unit == 8) && perRun*unit == runBytes
+	}
+	if !ok {
+		t.Fatalf("%v: %d numbers for a run of %d bytes, shape %#x", k, perRun, runBytes, shape)
+	}
+}
+
+// covers reports whether so many numbers of a size are as many as it takes for the bytes.
+func covers(numbers, size, bytes uint32) bool {
+	return numbers*size >= bytes && (numbers-1)*size < bytes
 }
 
 // wanted is what a job's plan says, as a list.
@@ -205,6 +254,17 @@ func plain(t *testing.T, batches int, rows []int64, rowShape ...int64) *Job {
 	return &Job{Plan: p, Multiprocessors: 132}
 }
 
+// columns returns a job of one batch along dim 1, of entries of shape (outer, widths[k]) bytes.
+func columns(t *testing.T, outer int64, widths ...int64) *Job {
+	t.Helper()
+	job := plain(t, 1, widths, outer)
+	job.Plan.Layout.Dim, job.Plan.Layout.DType.Bits = 1, 8
+	if err := job.Plan.BuildPlain(job.Plan.Layout); err != nil {
+		t.Fatal(err)
+	}
+	return job
+}
+
 func repeat(n int, rows int64) []int64 { return slices.Repeat([]int64{rows}, n) }
 
 func TestRoutes(t *testing.T) {
@@ -216,15 +276,27 @@ func TestRoutes(t *testing.T) {
 		{"nothing", plain(t, 2, repeat(8, 0), 4), nil},
 		{"no batches", plain(t, 0, nil, 4), nil},
 		{"seed job", plain(t, 4, repeat(16, 50), 256, 7, 7), []string{"gather_warp_4k"}},
-		{"2048 segments of 512 bytes", plain(t, 32, repeat(64*32, 8), 16), []string{"gather_warp_25k"}},
+		{"2048 segments of 512 bytes", plain(t, 32, repeat(64*32, 8), 16), []string{"gather_narrow_18k"}},
 		{"8 x 8 tiny", plain(t, 8, repeat(64, 4), 64), []string{"gather_warp_4k"}},
-		{"256 x 4 of 16 KB", plain(t, 4, repeat(256*4, 16), 256), []string{"gather_warp_16k"}},
-		{"2,700 segments", plain(t, 1, repeat(2700, 16), 4), []string{"gather_warp_32k"}},
-		{"64 x 32 of 20 KB", plain(t, 32, repeat(64*32, 20), 260), []string{"gather_warp_25k"}},
+		{"256 x 4 of 16 KB", plain(t, 4, repeat(256*4, 16), 256), []string{"gather_narrow_9k"}},
+		{"2,700 segments", plain(t, 1, repeat(2700, 16), 4), []string{"gather_narrow_32k"}},
+		{"64 x 32 of 20 KB", plain(t, 32, repeat(64*32, 20), 260), []string{"gather_narrow_18k"}},
 		{"8 x 8 of 12 MB", plain(t, 8, repeat(64, 250), 256, 7, 7), []string{"gather_block_4k"}},
 		{"a few short beside long ones", plain(t, 1, append(repeat(8, 100_000), repeat(8, 1)...), 256), []string{"gather_block_4k"}},
-		{"one long and 1000 short", plain(t, 1, append(repeat(1000, 1), 1<<20), 16), []string{"gather_warp_16k"}},
-		{"one huge and 1000 short", plain(t, 1, append(repeat(1000, 1), 1<<24), 16), []string{"gather_block_4k", "gather_warp_25k"}},
+		{"one long and 1000 short", plain(t, 1, append(repeat(1000, 1), 1<<20), 16), []string{"gather_narrow_9k"}},
+		{"one huge and 1000 short", plain(t, 1, append(repeat(1000, 1), 1<<24), 16), []string{"gather_block_4k", "gather_narrow_18k"}},
+		{"long runs", columns(t, 4096, repeat(4, 9800)...), []string{"gather_pieces_4k"}},
+		{"many long runs", columns(t, 16, repeat(100, 9800)...), []string{"gather_pieces_9k"}},
+		{"more long runs", columns(t, 16, repeat(200, 9800)...), []string{"gather_pieces_32k"}},
+		{"runs of words", columns(t, 8192, repeat(27, 196)...), []string{"gather_slots_4k"}},
+		{"aligned runs", columns(t, 8192, repeat(27, 512)...), []string{"gather_vectors_4k"}},
+		{"odd runs", columns(t, 65536, repeat(26, 33)...), []string{"gather_slots_4k"}},
+		{"tiny runs", columns(t, 65536, repeat(26, 12)...), []string{"gather_units_4k"}},
+		{"a few odd runs beside aligned ones", columns(t, 100, 512, 132, 124), []string{"gather_slots_4k"}},
+		{"a few tiny runs, too", columns(t, 100, 512, 132, 24), []string{"gather_slots_4k"}},
+		{"few runs of all kinds", columns(t, 100, 512, 33, 4000), []string{"gather_mixed_4k"}},
+		{"many runs of all kinds", columns(t, 10_000, 512, 36, 4000), []string{"gather_pieces_4k", "gather_slots_4k", "gather_units_4k"}},
+		{"odd lengths of many batches", plain(t, 1200, repeat(1200, 1), 2003), []string{"gather_warp_32k"}},
 		{"beyond one launch", plain(t, 1, repeat(2, 3<<20), 256), []string{"gather_block_4k", "gather_block_4k", "gather_block_4k", "gather_block_4k"}},
 	}
 	for _, tt := range tests {
@@ -321,6 +393,8 @@ func TestLargeStrides(t *testing.T) {
 	}{
 		{"steps beyond 2^32", flatten.Segment{Bytes: 64, Axes: []flatten.Axis{axis(3, 5<<32, 3<<33), axis(2, -1<<34, 64)}}},
 		{"offsets beyond 2^32", flatten.Segment{Src: 7 << 33, Dst: 5<<32 + 3, Bytes: 48, Axes: []flatten.Axis{axis(5, 48, 96)}}},
+		{"one turn", flatten.Segment{Bytes: 100, Axes: []flatten.Axis{axis(1, 100, 200)}}},
+		{"one turn of few", flatten.Segment{Bytes: 100, Axes: []flatten.Axis{axis(1, 100, 2000), axis(3, 100, 200)}}},
 		{"expanded", flatten.Segment{Bytes: 4, Axes: []flatten.Axis{axis(1000, 0, 4)}}},
 		{"four axes", flatten.Segment{Bytes: 2, Axes: []flatten.Axis{axis(2, 2, 1000), axis(3, 4, 300), axis(5, 12, 50), axis(7, -60, 2)}}},
 		{"rows beyond 2^31 in all", flatten.Segment{Bytes: 1 << 28, Axes: []flatten.Axis{axis(20, 1<<28, 1<<29)}}},

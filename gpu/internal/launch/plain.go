@@ -3,6 +3,8 @@ package launch
 import (
 	"fmt"
 	"math"
+
+	"github.com/goflat/goflat/flatten"
 )
 
 // Plain is a job of contiguous entries that are joined along dimension 0 into contiguous outputs: what a plan of one
@@ -17,25 +19,26 @@ type Plain struct {
 
 // RunPlain is Run for a plain job. It launches nothing where rows are negative or have 2^63 bytes and more in all.
 func (g *Gather) RunPlain(job *Plain, launch func(*Launch) error) error {
-	tallies, batches, err := job.count()
+	c, err := job.count()
 	if err != nil {
 		return err
 	}
-	g.begin(choose(tallies, batches, job.Multiprocessors), job.Multiprocessors, launch)
+	g.begin(choose(&c, job.Multiprocessors), job.Multiprocessors, launch)
 	for b := range job.Dst {
 		g.addBatch(job, b)
 	}
 	return g.end()
 }
 
-// count tallies the entries that have bytes by class, and the batches they come from.
-func (job *Plain) count() (tallies [numClasses]tally, batches int, err error) {
+// count counts the entries that have bytes, and the batches they come from.
+func (job *Plain) count() (c census, err error) {
 	left := math.MaxInt64 / max(job.RowBytes, 1)
+	lengths := int64(0)
 	for b := range job.Dst {
 		var segments, bytes [2]int64 // of short entries and others
 		for e := b; e < len(job.Rows); e += len(job.Dst) {
 			if uint64(job.Rows[e]) > uint64(left) { // also true for a negative count
-				return tallies, 0, fmt.Errorf("entry %d: got %d rows, want 0 or more, and less than 2^63 bytes in all", e, job.Rows[e])
+				return c, fmt.Errorf("entry %d: got %d rows, want 0 or more, and less than 2^63 bytes in all", e, job.Rows[e])
 			}
 			left -= job.Rows[e]
 			n := job.Rows[e] * job.RowBytes
@@ -48,15 +51,18 @@ func (job *Plain) count() (tallies [numClasses]tally, batches int, err error) {
 			}
 			segments[i]++
 			bytes[i] += n
+			lengths |= n
 		}
 		for i, class := range [2]int{short, long} {
-			tallies[class].add(tally{int(segments[i]), bytes[i], recordWords * int(segments[i])})
+			c.classes[class].add(tally{segments: int(segments[i]), bytes: bytes[i]})
 		}
 		if segments[0]+segments[1] > 0 {
-			batches++
+			c.batches++
 		}
 	}
-	return tallies, batches, nil
+	c.plain.lengths = uint64(lengths)
+	c.plain.entries(job.Src, nil, flatten.Device{})
+	return c, nil
 }
 
 // addBatch writes the entries of one output into the tables.
@@ -64,7 +70,7 @@ func (g *Gather) addBatch(job *Plain, b int) {
 	dst := uint64(job.Dst[b])
 	for e := b; e < len(job.Rows); {
 		if n := job.Rows[e] * job.RowBytes; n != 0 {
-			g.addPlain(g.route.table[class(n, 0)], dst, uint64(job.Src[e]), n)
+			g.addPlain(g.route.table[plainClass(n)], dst, uint64(job.Src[e]), n)
 			dst += uint64(n)
 		}
 		e, dst = g.addFollowing(job, e+len(job.Dst), dst)
@@ -77,33 +83,30 @@ func (g *Gather) addFollowing(job *Plain, e int, dst uint64) (int, uint64) {
 	if e >= len(job.Rows) || job.Rows[e] == 0 {
 		return e, dst
 	}
-	into := g.route.table[class(job.Rows[e]*job.RowBytes, 0)]
+	into := g.route.table[plainClass(job.Rows[e]*job.RowBytes)]
 	t := &g.tables[into]
-	if t.plain == 0 || dst-uint64(t.bytes) != t.base {
+	if t.plain == 0 || dst-uint64(t.numbers) != t.base {
 		return e, dst
 	}
-	shorts, longs := g.route.table[short] == into, g.route.table[long] == into
-	at, high := recordsWord+t.records*recordWords, t.words[highWord]
-	place, bytes, end := uint32(t.plain)<<16, t.bytes, t.srcEnd
+	least, lengths := g.route.lengths(into)
+	w, at := t.writer()
+	number, end, first := int64(t.numbers), t.srcEnd, t.numbers
 	rows, step := job.Rows, len(job.Dst)
 	for ; e < len(rows); e += step {
 		n, src := rows[e]*job.RowBytes, uint64(job.Src[e])
-		if n < shortBytes && !shorts || n >= shortBytes && !longs || at+recordWords > t.top ||
-			int64(bytes)+n > maxBytes || uint32(src>>48) != high {
-			break
-		}
 		if n == 0 {
 			continue
 		}
-		if src != end {
-			r := t.words[at : at+recordWords : at+recordWords]
-			r[0], r[1], r[2] = bytes, uint32(src), uint32(src>>32)&0xffff|place
-			at += recordWords
+		if uint64(n-least) >= lengths || !w.fits(at, src, number+n) {
+			break
 		}
-		bytes += uint32(n)
+		if src != end {
+			w.put(at, src, uint32(number))
+			at += w.size
+		}
+		number += n
 		end = src + uint64(n)
 	}
-	dst += uint64(bytes - t.bytes)
-	t.records, t.bytes, t.srcEnd = (at-recordsWord)/recordWords, bytes, end
-	return e, dst
+	t.written(&w, at, number, end)
+	return e, dst + uint64(t.numbers-first)
 }

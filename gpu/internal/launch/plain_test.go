@@ -19,6 +19,9 @@ func recorded(t *testing.T, run func(func(*Launch) error) error) []Launch {
 	var launches []Launch
 	if err := run(func(l *Launch) error {
 		records := recordsWord + recordWords*int(l.Table[segmentsWord])
+		if l.Kernel.Narrow() {
+			records = narrowRecordsWord + narrowRecordWords*int(l.Table[segmentsWord])
+		}
 		launches = append(launches, Launch{l.Kernel, l.Blocks, slices.Clone(l.Table[:records])})
 		return nil
 	}); err != nil {
