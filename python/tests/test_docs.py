@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import re
+import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 from textwrap import indent
@@ -11,6 +13,8 @@ from typing import Any
 import pytest
 import torch
 
+import goflat
+from goflat import _demo, _doctor
 from helpers import engines
 
 ROOT = Path(__file__).parents[2]
@@ -45,8 +49,61 @@ def runs(mark: str | None) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("name", "link"),
-    [(path.name, link) for path in DOCS for link in LINK.findall(path.read_text())],
+    ("path", "link"),
+    [
+        (path, link)
+        for path in sorted((ROOT / "docs").rglob("*.md"))
+        for link in LINK.findall(path.read_text())
+    ],
+    ids=lambda value: value if isinstance(value, str) else str(value.relative_to(ROOT)),
 )
-def test_links(name: str, link: str) -> None:
-    assert (ROOT / "docs" / link).exists()
+def test_links(path: Path, link: str) -> None:
+    assert (path.parent / link).exists()
+
+
+def test_the_index_has_every_decision() -> None:
+    records = {path.name for path in (ROOT / "docs" / "adr").glob("0*.md")}
+    assert set(LINK.findall((ROOT / "docs" / "adr" / "index.md").read_text())) == records
+
+
+def test_the_reference_has_every_public_name() -> None:
+    named = re.findall(r"^::: goflat\.(\w+)$", (ROOT / "docs" / "reference.md").read_text(), re.M)
+    assert sorted(named) == sorted(goflat.__all__)
+
+
+@pytest.mark.parametrize("command", [_demo, _doctor], ids=lambda module: module.__name__)
+def test_the_command_line_has_every_option(command: Any) -> None:
+    parser = argparse.ArgumentParser(add_help=False)
+    command.add_arguments(parser)
+    text = (ROOT / "docs" / "cli.md").read_text()
+    for action in parser._actions:
+        assert f"`{action.option_strings[-1]}`" in text
+
+
+def test_every_variable_is_told_of() -> None:
+    """Those that goflat itself reads; processes.md says what they do."""
+    texts = [path.read_text() for path in (ROOT / "python" / "goflat").glob("*.py")]
+    names = set(re.findall(r"\bGOFLAT_[A-Z]+\b", " ".join(texts)))
+    told = (ROOT / "docs" / "processes.md").read_text()
+    assert names
+    assert {name for name in names if name not in told} == set()
+
+
+def test_architecture_matches_the_tree() -> None:
+    """Each path that it names is there, and each folder with code is named."""
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    named = re.findall(r"`([a-z_]+/[A-Za-z_./0-9]*)`", text)
+    assert named
+    assert [path for path in named if not (ROOT / path).exists()] == []
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("not a checkout")
+    code = [path for path in listed.stdout.split() if path.endswith((".py", ".go", ".c", ".cu"))]
+    folders = {path.rpartition("/")[0] for path in code} - {""}
+    missing = [folder for folder in folders if not any(_holds(name, folder) for name in named)]
+    assert sorted(missing) == []
+
+
+def _holds(name: str, folder: str) -> bool:
+    """Report whether a folder that is named is `folder`, or one that it lies in."""
+    return name.endswith("/") and f"{folder}/".startswith(name)
