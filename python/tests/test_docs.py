@@ -18,6 +18,7 @@ from goflat import _demo, _doctor
 from helpers import engines
 
 ROOT = Path(__file__).parents[2]
+PACKAGE = Path(goflat.__file__).parent  # installed elsewhere where a wheel is tested
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 BLOCK = re.compile(r"```python( cuda| jax)?\n(.*?)```", re.DOTALL)
 LINK = re.compile(r"\]\((?!http)([^)#]+)(?:#[^)]*)?\)")
@@ -80,9 +81,41 @@ def test_the_command_line_has_every_option(command: Any) -> None:
         assert f"`{action.option_strings[-1]}`" in text
 
 
+COMMANDS = sorted(
+    {
+        (path.name, command.partition("#")[0].strip())
+        for path in [*DOCS, ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+        for command in re.findall(r"^    ((?:make|python) .+|tools/.+)", path.read_text(), re.M)
+    }
+)
+
+
+@pytest.mark.parametrize(("name", "command"), COMMANDS)
+def test_commands_are_those_there_are(name: str, command: str) -> None:
+    """A target of the Makefile, a command of goflat, or a script that is there."""
+    first, *rest = command.replace("|", " ").split()
+    if first == "make":
+        targets = {line.partition(":")[0] for line in _makefile() if ".PHONY" not in line}
+        assert {word for word in rest if "=" not in word} - _words(targets) == set()
+    elif rest[:2] == ["-m", "goflat"]:
+        assert set(rest[2:3]) <= {"demo", "doctor", "bench"}
+    else:
+        script = first if first.startswith("tools/") else rest[0]
+        assert (ROOT / script).exists()
+
+
+def _makefile() -> list[str]:
+    text = (ROOT / "Makefile").read_text()
+    return [line for line in text.splitlines() if re.match(r"[a-z][a-z -]*:", line)]
+
+
+def _words(targets: set[str]) -> set[str]:
+    return {word for target in targets for word in target.split()}
+
+
 def test_every_variable_is_told_of() -> None:
     """Those that goflat itself reads; processes.md says what they do."""
-    texts = [path.read_text() for path in (ROOT / "python" / "goflat").glob("*.py")]
+    texts = [path.read_text() for path in PACKAGE.glob("*.py")]
     names = set(re.findall(r"\bGOFLAT_[A-Z]+\b", " ".join(texts)))
     told = (ROOT / "docs" / "processes.md").read_text()
     assert names
@@ -94,7 +127,7 @@ def test_architecture_matches_the_tree() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text()
     named = re.findall(r"`([a-z_]+/[A-Za-z_./0-9]*)`", text)
     assert named
-    assert [path for path in named if not (ROOT / path).exists()] == []
+    assert [path for path in named if not _place(path).exists()] == []
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
     if listed.returncode:
         pytest.skip("not a checkout")
@@ -102,6 +135,11 @@ def test_architecture_matches_the_tree() -> None:
     folders = {path.rpartition("/")[0] for path in code} - {""}
     missing = [folder for folder in folders if not any(_holds(name, folder) for name in named)]
     assert sorted(missing) == []
+
+
+def _place(path: str) -> Path:
+    inside = path.removeprefix("python/goflat/")
+    return PACKAGE / inside if inside != path else ROOT / path
 
 
 def _holds(name: str, folder: str) -> bool:

@@ -11,6 +11,7 @@ import pytest
 import goflat
 
 ROOT = Path(__file__).parents[2]
+PACKAGE = Path(goflat.__file__).parent  # installed elsewhere where a wheel is tested
 PAGE = " ".join((ROOT / "docs" / "troubleshooting.md").read_text().split())
 ERRORS = [
     name
@@ -47,7 +48,7 @@ def internal(call: ast.Call) -> bool:
 def python_families() -> list[tuple[str, list[str]]]:
     """Return, for each call that makes an error, what it may say in fixed words."""
     found = []
-    for path in sorted((ROOT / "python" / "goflat").glob("*.py")):
+    for path in sorted(PACKAGE.glob("*.py")):
         for function in ast.walk(ast.parse(path.read_text())):
             if not isinstance(function, ast.FunctionDef):
                 continue
@@ -85,7 +86,7 @@ def go_families() -> list[tuple[str, list[str]]]:
 def sole_texts() -> list[tuple[str, list[str]]]:
     """Return the texts of errors and warnings that are raised as they stand."""
     found = []
-    for path in sorted((ROOT / "python" / "goflat").glob("*.py")):
+    for path in sorted(PACKAGE.glob("*.py")):
         if path.name.startswith("_demo"):
             continue
         for node in ast.walk(ast.parse(path.read_text())):
