@@ -104,8 +104,9 @@ test-gpu: $(VENV)/.native $(VENV)/.test ## all tests, and a missing GPU is a fai
 	GOFLAT_REQUIRE_GPU=1 $(PY) -m pytest
 
 .PHONY: notebooks
-notebooks: $(VENV)/.native $(VENV)/.test $(VENV)/.notebooks ## run the notebooks in examples
-	$(PY) -m pytest --nbmake --nbmake-timeout=300 --timeout=600 examples/notebooks
+notebooks: $(VENV)/.native $(VENV)/.test $(VENV)/.notebooks ## run the notebooks in examples; make docs then shows their outputs
+	@rm -rf build/notebooks && mkdir -p build && cp -r examples/notebooks build/notebooks
+	$(PY) -m pytest --nbmake --overwrite --nbmake-timeout=300 --timeout=600 build/notebooks
 
 .PHONY: fuzz bench docs demo
 fuzz: $(VENV)/.build ## every fuzz target of flatten for FUZZTIME (30s) each

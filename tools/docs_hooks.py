@@ -96,7 +96,7 @@ def render(path: str) -> str:
     if full.suffix == ".md":
         return full.read_text()
     if full.suffix == ".ipynb":
-        return f"# {path}\n\n{notebook(full)}"
+        return notebook(full)
     return f"# {path}\n\n{fenced(full.read_text(), LANGUAGES.get(full.suffix, 'text'))}"
 
 

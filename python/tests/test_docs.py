@@ -67,6 +67,15 @@ def test_the_index_has_every_decision() -> None:
     assert set(LINK.findall((ROOT / "docs" / "adr" / "index.md").read_text())) == records
 
 
+def test_every_example_is_shown() -> None:
+    links = set(LINK.findall((ROOT / "docs" / "examples.md").read_text()))
+    there = [
+        path for path in (ROOT / "examples").glob("*/*") if not path.name.startswith((".", "_"))
+    ]
+    shown = {ROOT / "docs" / link for link in links}
+    assert {path.resolve() for path in there} == {path.resolve() for path in shown}
+
+
 def test_the_reference_has_every_public_name() -> None:
     named = re.findall(r"^::: goflat\.(\w+)$", (ROOT / "docs" / "reference.md").read_text(), re.M)
     assert sorted(named) == sorted(goflat.__all__)
