@@ -14,11 +14,8 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from mkdocs.structure.files import File
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -35,6 +32,8 @@ LANGUAGES = {".c": "c", ".cu": "cuda", ".go": "go", ".h": "c", ".py": "python", 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add a page for everything outside of docs/ that a page links to, and so on from there."""
+    from mkdocs.structure.files import File  # not in the environment of the tests
+
     waiting = [file.src_uri for file in files.documentation_pages()]
     texts = {uri: (ROOT / "docs" / uri).read_text() for uri in waiting}
     while waiting:
@@ -102,8 +101,7 @@ def render(path: str) -> str:
 
 def folder(path: str) -> str:
     """Write what a folder has: what it says of itself, and its files."""
-    listed = subprocess.check_output(["git", "ls-files", path], cwd=ROOT, text=True).split()
-    files = sorted({posixpath.relpath(file, path).split("/")[0] for file in listed})
+    files = sorted(file.name for file in (ROOT / path).iterdir() if file.name[0] not in "._")
     names = " ".join(f"`{file}`" for file in files)
     about = ROOT / path / "doc.go"
     shown = [about] if about.exists() else [ROOT / path / file for file in files]

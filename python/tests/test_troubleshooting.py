@@ -98,6 +98,16 @@ def sole_texts() -> list[tuple[str, list[str]]]:
     return [(where, texts) for where, texts in found if texts]
 
 
+@pytest.mark.parametrize("folder", ["flatten", "gpu", "dlpack"])
+def test_every_sentinel_of_go_is_told_of(folder: str) -> None:
+    """Variables that a Go program compares with, and the types that it unwraps."""
+    sources = [p for p in (ROOT / folder).glob("*.go") if not p.name.endswith("_test.go")]
+    text = "\n".join(path.read_text() for path in sources)
+    names = re.findall(r"^(?:var|\t)? ?(Err[A-Z]\w*) += errors", text, re.MULTILINE)
+    assert names
+    assert [name for name in names if f"`{folder}.{name}`" not in PAGE] == []
+
+
 def test_families_are_found() -> None:
     assert len(python_families()) > 50
     assert len(go_families()) > 15
