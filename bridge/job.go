@@ -107,6 +107,9 @@ func (j *job) run(outs, dim int64) (C.int, error) {
 		return status, err
 	}
 	if j.c.flags&C.GF_FLAG_LAYOUT != 0 {
+		if j.c.kind == C.GF_KIND_DLPACK {
+			return C.GF_FALLBACK, nil // which knows what dtype such arrays have for the caller
+		}
 		return j.publish()
 	}
 	fill := j.fill
