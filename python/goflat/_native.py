@@ -393,7 +393,7 @@ def _meet_torch() -> bool:
         return True
     from . import _torch
 
-    if any(watcher() for watcher in _torch.WATCHERS):
+    if watched():
         return False
     hooks, probes, plain = _torch.introduce()
     hooks["attributes"] = _attributes
@@ -402,6 +402,13 @@ def _meet_torch() -> bool:
     if _met["torch"] == _MADE:
         _met["torch"] += _learn_words()
     return True
+
+
+def watched() -> bool:
+    """Report whether a mode or transform of torch's is active, under which tensors may be fake."""
+    from . import _torch
+
+    return any(watcher() for watcher in _torch.WATCHERS)
 
 
 def _learn_words() -> int:

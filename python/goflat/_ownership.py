@@ -73,8 +73,8 @@ def meet(*, slow: bool = False) -> bool:
     Returns
     -------
     bool
-        False while that cannot be: there is no extension, as in a forked child, or a dispatch mode
-        would fake the tensors to learn from.
+        False while that cannot be: there is no extension, as in a forked child, or a mode or
+        transform would fake the tensors to learn from.
     """
     if _native._core is None:
         return False
@@ -83,7 +83,7 @@ def meet(*, slow: bool = False) -> bool:
     with _meeting:
         if _met and not slow:
             return True
-        if not _native._meet_torch():
+        if not _native._meet_torch() or _native.watched():
             return False
         from . import _calibrate
 

@@ -26,12 +26,18 @@ FLOATS = (
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
+_likes: dict[torch.dtype, Tensor] = {}
+
+
 def like(dtype: torch.dtype) -> Tensor | None:
-    """Return a tensor of `dtype`; None where it is no float that is converted natively."""
-    if dtype not in FLOATS:
-        return None
+    """Return a tensor of `dtype`; None where it is no float that is converted natively.
+
+    None also at first use under a mode or transform, which would make something else of it.
+    """
+    if dtype not in FLOATS or dtype in _likes or _native.watched():
+        return _likes.get(dtype)
     with torch.inference_mode(False), torch._C.DisableTorchFunction():
-        return torch.empty(0, dtype=dtype, device="cpu")
+        return _likes.setdefault(dtype, torch.empty(0, dtype=dtype, device="cpu"))
 
 
 def prove(device: torch.device, sources: set[torch.dtype], like: Tensor) -> bool:

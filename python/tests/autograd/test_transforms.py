@@ -10,6 +10,7 @@ from torch.autograd import forward_ad
 from torch.func import functionalize, grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
 
 import goflat
+from helpers import child
 from helpers.compare import assert_bits
 
 if TYPE_CHECKING:
@@ -218,3 +219,23 @@ def test_wrappers_that_have_left_their_transform() -> None:
     grad(lambda t: left.append(t) or t.sum())(A)
     got, want = goflat.cat([left[0], A]), torch.cat([left[0], A])
     assert_bits(got, want)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "goflat.flatten({'a': [a], 'b': [b]})[0]",
+        "goflat.cat([a, b], dtype=torch.float64).float()",
+        "goflat.cat_([a * 1, b * 1], max_growth=1 << 20)",
+    ],
+)
+def test_first_use_inside_a_transform(engine: str, call: str) -> None:
+    """What goflat learns from tensors of its own is not learnt from those of a transform."""
+    code = f"""
+    import torch, goflat
+    a, b = torch.ones(2, 3), torch.ones(1, 3)
+    join = lambda a, b: {call}
+    for run in (torch.func.grad(lambda a, b: join(a, b).square().sum()), join):
+        print(run(a, b).sum().item())
+    """
+    assert child.fork(code, engine=engine) == "12.0\n9.0\n"
