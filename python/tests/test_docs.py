@@ -6,6 +6,7 @@ import argparse
 import re
 import subprocess
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from textwrap import indent
 from typing import Any
@@ -20,6 +21,7 @@ from helpers import engines
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(goflat.__file__).parent  # installed elsewhere where a wheel is tested
 DOCS = sorted((ROOT / "docs").glob("*.md"))
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
 BLOCK = re.compile(r"```python( cuda| jax)?\n(.*?)```", re.DOTALL)
 LINK = re.compile(r"\]\((?!http)([^)#]+)(?:#[^)]*)?\)")
 
@@ -51,15 +53,27 @@ def runs(mark: str | None) -> bool:
 
 @pytest.mark.parametrize(
     ("path", "link"),
-    [
-        (path, link)
-        for path in sorted((ROOT / "docs").rglob("*.md"))
-        for link in LINK.findall(path.read_text())
-    ],
+    [(path, link) for path in PAGES for link in LINK.findall(path.read_text())],
     ids=lambda value: value if isinstance(value, str) else str(value.relative_to(ROOT)),
 )
 def test_links(path: Path, link: str) -> None:
     assert (path.parent / link).exists()
+
+
+LISTED = re.compile(r"(?:[-*]|1\.) |\|")  # how an item of a list or a row of a table begins
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_lists_and_tables_stand_apart(path: Path) -> None:
+    """A blank line comes before them: GitHub needs none, the documentation site does."""
+    text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    joined = [
+        line
+        for above, line in pairwise(text.splitlines())
+        if LISTED.match(line) and above and not re.match(r"\s|<!--", above)
+        if not LISTED.match(above)
+    ]
+    assert joined == []
 
 
 def test_the_index_has_every_decision() -> None:
