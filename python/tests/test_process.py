@@ -79,6 +79,34 @@ def test_denormals_are_kept(engine: str) -> None:
     assert child.fork(code, engine=engine) == ""
 
 
+def test_the_rest_of_the_process_is_left_alone(engine: str) -> None:
+    """Environment, locale, random generators, the folder; and nothing is printed or logged."""
+    code = f"""
+    import locale, logging, os, random, torch
+    def known():
+        return (
+            dict(os.environ), os.getcwd(), locale.setlocale(locale.LC_ALL), random.getstate(),
+            torch.get_rng_state().tolist(), torch.get_num_threads(), torch.is_grad_enabled(),
+            sorted(name for name in logging.root.manager.loggerDict if "goflat" in name),
+        )
+    before = known()
+    from helpers import engines
+    engines.use({engine!r})
+    import goflat
+    def job():
+        return {{"a": [torch.ones(9000, 4), torch.ones(2, 4)], "b": [torch.ones(1, 4), torch.ones(1, 4)]}}
+    goflat.flatten(job())
+    goflat.flatten_({{"a": [torch.ones(3)], "b": [torch.ones(2)]}}, max_growth=1000)
+    goflat.plan(job(), inplace=True)
+    try:
+        goflat.flatten({{"a": [3]}})
+    except goflat.DTypeError:
+        pass
+    assert known() == before
+    """
+    assert child.fork(code) == ""
+
+
 def test_signal_handlers_and_faulthandler_are_kept(engine: str) -> None:
     code = f"""
     import faulthandler, signal, sys, torch
