@@ -9,17 +9,49 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import sys
 from concurrent.futures import ProcessPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
+from . import _show
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 MIB = 1 << 20
 WIDTH = 92
+BAR = 40  # blocks of the longest bar
+PRINTED = "-"  # --json without a file
+
+HELP = """\
+Measures what joining a small job costs, each way in a fresh process: memory, time, and whether the
+result equals torch.cat's bit for bit. Ends with the peak of torch.cat next to that of flatten_."""
+
+MORE = """\
+examples:
+  python -m goflat demo --device cpu --rows 10
+  python -m goflat demo --json > demo.json
+
+exit codes:
+  0  all ways gave the same, bit for bit
+  1  one did not
+  2  it cannot run: no torch, no such device, wrong options"""
+
+OWN = """\
+Your own dict, features[key][batch], in place:
+
+    import goflat
+    print(goflat.plan(features, inplace=True))  # what it will take, and who holds what
+    flat = goflat.flatten_(features, max_growth=0)  # refuses rather than take memory
+
+If the plan says that memory grows, {cure}"""
+CURES = {
+    "cuda": "make the entries inside `with goflat.collect():`.",
+    "cpu": "let entries be parts of one tensor, or use a goflat.Arena.",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +60,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rows", type=_at_least_one, default=50, help="rows of each entry (default: 50)"
     )
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write the numbers to FILE, too")
+    parser.add_argument(
+        "--json",
+        metavar="FILE",
+        nargs="?",
+        const=PRINTED,
+        type=_file,
+        help="print the numbers as JSON, not text; with FILE, print text and write them there",
+    )
 
 
 def _at_least_one(text: str) -> int:
@@ -37,35 +76,56 @@ def _at_least_one(text: str) -> int:
     return int(text)
 
 
+def _file(text: str) -> str:
+    """Find out before all is measured whether a file can be made there."""
+    if text != PRINTED and not Path(text).parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{str(Path(text).parent)!r} is no folder")
+    return text
+
+
 def main(args: argparse.Namespace) -> int:
     """Run the demo; 0 if all ways agree bit for bit, 1 if not, 2 if it cannot run."""
     if find_spec("torch") is None:
         print("goflat demo compares with torch.cat and needs torch: pip install torch")
         return 2
     try:
-        setting = _fresh("setting", args.device, args.rows)
+        with _show.progress(sys.stderr) as step:
+            step("starting torch", 0)
+            setting = _fresh("setting", args.device, args.rows)
+            result = run(setting, args.device, args.rows, step)
     except (RuntimeError, ValueError, AssertionError) as error:  # the last: torch without CUDA
         print(f"goflat demo cannot run: {error}")
         return 2
-    result = run(setting, args.device, args.rows)
-    print(report(result))
-    if args.json is not None:
-        args.json.write_text(json.dumps(result, indent=2) + "\n")
+    _print(result, args.json)
     return 0 if result["equal"] else 1
 
 
-def run(setting: dict[str, Any], device: str | None, rows: int) -> dict[str, Any]:
-    """Measure all ways.
+def _print(result: dict[str, Any], file: str | None) -> None:
+    numbers = json.dumps(result, indent=2)
+    if file == PRINTED:
+        print(numbers)
+        return
+    _show.show(parts(result), sys.stdout)
+    if file is not None:
+        Path(file).write_text(numbers + "\n")
+
+
+def run(
+    setting: dict[str, Any], device: str | None, rows: int, step: _show.Step = _show.quiet
+) -> dict[str, Any]:
+    """Measure all ways, and say so to `step`.
 
     Returns
     -------
     dict
         As ``--json`` writes it: `setting`, ``equal`` and ``ways``, in bytes and seconds.
     """
+    step("timing all ways in turns", 0.1)
     seconds = _fresh("times", device, rows)
-    ways = {way: _fresh("memory", way, device, rows)._asdict() for way in seconds}
-    for way, numbers in ways.items():
-        numbers["seconds"] = seconds[way]
+    ways = {}
+    for n, way in enumerate(seconds):
+        step(f"memory of {_TITLES[way]}", 0.3 + 0.7 * n / len(seconds))
+        ways[way] = {**_fresh("memory", way, device, rows)._asdict(), "seconds": seconds[way]}
     equal = all(numbers["equal"] for numbers in ways.values())
     return {**setting, "equal": equal, "ways": ways}
 
@@ -89,8 +149,14 @@ def _task(name: str, *arguments: Any) -> Any:
 
 
 def report(result: dict[str, Any]) -> str:
+    """Return what the demo prints, as plain text."""
+    return _show.text(parts(result))
+
+
+def parts(result: dict[str, Any]) -> list[_show.Part]:
     """Return what the demo prints."""
-    return "\n\n".join([_head(result), _table(result), _how(result), *_answers(result)])
+    head: list[_show.Part] = [_head(result), _table(result), _how(result)]
+    return [*head, *_answers(result), *_proof(result)]
 
 
 def _head(result: dict[str, Any]) -> str:
@@ -115,21 +181,15 @@ _TITLES = {
 }
 
 
-def _table(result: dict[str, Any]) -> str:
+def _table(result: dict[str, Any]) -> _show.Table:
     extra = list(_any(result)["extra"])
-    rows = [["way", "growth", *extra, "peak / inputs", "median", "equals torch.cat"]]
+    titles = ["way", "growth", *extra, "peak / inputs", "median", "equals torch.cat"]
+    rows = []
     for way, n in result["ways"].items():
         cells = [_mib(n["growth"]), *(_mib(n["extra"][name]) for name in extra), f"{_peak(n):.2f}x"]
         equal = "bit for bit" if n["equal"] else "NO"
         rows.append([_TITLES[way], *cells, f"{n['seconds'] * 1e3:.2f} ms", equal])
-    return align(rows)
-
-
-def align(rows: list[list[str]]) -> str:
-    """Return a table: the first column to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ([cells[0].ljust(widths[0]), *map(str.rjust, cells[1:], widths[1:])] for cells in rows)
-    return "\n".join("  ".join(line) for line in lines)
+    return _show.Table(rows, titles)
 
 
 def _how(result: dict[str, Any]) -> str:
@@ -201,6 +261,31 @@ def _collected(result: dict[str, Any]) -> str:
     if numbers is None:  # on a CPU
         return ""
     return f"those made inside goflat.collect() at {_peak(numbers):.2f}x ({_said(numbers)}), "
+
+
+def _proof(result: dict[str, Any]) -> list[_show.Part]:
+    """Return the last screen: what torch.cat and `flatten_` need at the worst moment."""
+    ways = result["ways"]
+    best = next(way for way in ("collect", "parts") if way in ways)
+    shown = {_TITLES[way]: ways[way] for way in ("cat", best)}
+    most = max(map(_peak, shown.values()))
+    bars = [
+        [title, f"{n['inputs'] + n['growth']:,} B", _show.BLOCK * round(BAR * _peak(n) / most)]
+        for title, n in shown.items()
+    ]
+    return [
+        f"Peak memory, of {_any(result)['inputs']:,} B of inputs:",
+        _show.Table(bars, left=(0, 2)),
+        _paragraph(
+            f"torch.cat took {ways['cat']['growth']:,} B beside the inputs, goflat.flatten_ "
+            f"{ways[best]['growth']:,} B. Results were {_agree(ways[best])}."
+        ),
+        OWN.format(cure=CURES["cuda" if best == "collect" else "cpu"]),
+    ]
+
+
+def _agree(numbers: dict[str, Any]) -> str:
+    return "the same, bit for bit" if numbers["equal"] else "NOT THE SAME"
 
 
 def _said(numbers: dict[str, Any]) -> str:

@@ -21,13 +21,27 @@ from itertools import pairwise
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from . import _api, _native
+from . import _api, _native, _show
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
     Facts = dict[str, Any]
+
+HELP = """\
+Says what goflat found on this machine, and flattens small jobs to see whether it works: with torch,
+NumPy, in a forked child, and with --gpu on a GPU."""
+
+MORE = """\
+examples:
+  python -m goflat doctor
+  python -m goflat doctor --gpu --json
+
+exit codes:
+  0  healthy
+  1  not: each problem is named
+  2  wrong options"""
 
 _FRAMEWORKS = ("torch", "numpy")
 FORK_S = 20  # a forked child that takes longer hangs
@@ -51,18 +65,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Print what there is; 0 if goflat is healthy, 1 if not."""
-    findings = examine(args.gpu)
-    print(json.dumps(findings, indent=2) if args.json else report(findings))
+    with _show.progress(sys.stderr) as step:
+        findings = examine(args.gpu, step)
+    if args.json:
+        print(json.dumps(findings, indent=2))
+    else:
+        _show.show(parts(findings), sys.stdout)
     return 0 if findings["healthy"] else 1
 
 
-def examine(gpu: bool = False) -> dict[str, Any]:
+def examine(gpu: bool = False, step: _show.Step = _show.quiet) -> dict[str, Any]:
     """Run all probes.
 
     Parameters
     ----------
     gpu : bool
         Whether CUDA may be started. Without it the driver is looked for, not used.
+    step : callable
+        Is told the name of each probe, and which share of them is done.
 
     Returns
     -------
@@ -81,7 +101,10 @@ def examine(gpu: bool = False) -> dict[str, Any]:
         "forked child": _forked,
         **({"flatten cuda": lambda: _check("torch", "cuda")} if gpu else {}),
     }
-    facts = {name: _guarded(name, probe) for name, probe in probes.items()}
+    facts = {}
+    for n, (name, probe) in enumerate(probes.items()):
+        step(name, n / len(probes))
+        facts[name] = _guarded(name, probe)
     problems = [fact["problem"] for fact in facts.values() if "problem" in fact]
     if not (facts["torch"]["version"] or facts["numpy"]["version"]):
         problems.append("there is nothing to flatten: install torch or NumPy")
@@ -89,11 +112,15 @@ def examine(gpu: bool = False) -> dict[str, Any]:
 
 
 def report(findings: dict[str, Any]) -> str:
-    """Return the findings as text, one line per probe."""
-    facts = {name: fact for name, fact in findings.items() if isinstance(fact, dict)}
-    lines = [f"{name:<14} {fact['text']}" for name, fact in facts.items()]
+    """Return the findings as plain text, one line per probe."""
+    return _show.text(parts(findings))
+
+
+def parts(findings: dict[str, Any]) -> list[_show.Part]:
+    """Return the findings, one row per probe, and the verdict."""
+    rows = [[name, fact["text"]] for name, fact in findings.items() if isinstance(fact, dict)]
     problems = [fill(f"problem: {text}", 92) for text in findings["problems"]]
-    return "\n".join([*lines, "", *(problems or ["healthy"])])
+    return [_show.Table(rows, left=(0, 1)), *(problems or ["healthy"])]
 
 
 def _guarded(name: str, probe: Callable[[], Facts]) -> Facts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -35,7 +36,7 @@ def test_numbers_of_a_real_run(tmp_path: Path) -> None:
     file = tmp_path / "demo.json"
     done = demo("--device", "cpu", "--rows", "8", "--json", str(file))
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.count("bit for bit") == 6
+    assert done.stdout.count(" bit for bit\n") == 6
     result = json.loads(file.read_text())
     size = 4 * 4 * 8 * 256 * 7 * 7 * 4
     assert result["equal"]
@@ -53,6 +54,20 @@ def test_numbers_of_a_real_run(tmp_path: Path) -> None:
     assert first < MIB
     assert later == sorted(later)
     assert result["ways"]["grow"]["growth"] > size * 1.05
+
+
+def test_json_instead_of_text() -> None:
+    done = demo("--device", "cpu", "--rows", "1", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["equal"]
+
+
+def test_a_file_that_cannot_be_written_is_found_before_all_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        __main__.main(["demo", "--json", str(tmp_path / "missing" / "demo.json")])
+    assert "is no folder" in capsys.readouterr().err
 
 
 def test_a_device_that_is_none() -> None:
@@ -162,6 +177,54 @@ def test_further_measures_are_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     head, *lines = _demo.report(result).split("\n\n")[1].splitlines()
     assert "allocated" in head
     assert all("42.0 MiB" in line for line in lines)
+
+
+def test_the_last_screen_is_the_memory_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh = canned()
+    monkeypatch.setattr(_demo, "_fresh", fresh)
+    result = _demo.run(fresh("setting"), None, 50)
+    last = _demo.report(result).split("Peak memory")[1]
+    bars = [line.split() for line in last.splitlines() if "█" in line]
+    assert [bar[-3:] for bar in bars] == [
+        ["83,886,080", "B", "█" * 40],
+        ["41,943,040", "B", "█" * 20],
+    ]
+    assert "torch.cat took 41,943,040 B beside the inputs, goflat.flatten_ 0 B" in last
+    assert "the same, bit for bit" in " ".join(last.split())
+    assert "goflat.Arena" in last
+    result["ways"]["collect"] = result["ways"]["parts"]
+    assert "with goflat.collect()" in _demo.report(result).split("Peak memory")[1]
+
+
+def test_wrong_values_show_in_the_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh = canned()
+    monkeypatch.setattr(_demo, "_fresh", fresh)
+    result = _demo.run(fresh("setting"), None, 50)
+    result["ways"]["parts"]["equal"] = False
+    assert "NOT THE SAME" in " ".join(_demo.report(result).split())
+
+
+def test_what_it_tells_to_do_with_your_own_dict(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [line for line in _demo.OWN.splitlines() if line.startswith("    ")]
+    features = _demo_run.parts(torch.device("cpu"), 2)
+    want = [torch.cat([features[k][b] for k in features]) for b in range(4)]
+    names: dict[str, Any] = {"features": features}
+    del features
+    exec(textwrap.dedent("\n".join(lines)), names)
+    assert "growth 0 B" in capsys.readouterr().out
+    assert_all_bits(list(names["flat"]), want)
+    assert names["features"] == {}
+
+
+def test_progress_names_every_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh = canned()
+    monkeypatch.setattr(_demo, "_fresh", fresh)
+    said: list[tuple[str, float]] = []
+    _demo.run(fresh("setting"), None, 50, lambda *step: said.append(step))
+    assert len(said) == 1 + len(_demo_run.ways(torch.device("cpu")))
+    shares = [share for _, share in said]
+    assert shares == sorted(shares)
+    assert shares[-1] < 1
 
 
 # ---- ways and meters ----

@@ -30,6 +30,12 @@ def test_report_has_a_line_for_each_finding() -> None:
     assert [line[: len(name)] for name, line in zip(names, lines, strict=False)] == names
 
 
+def test_progress_names_every_probe() -> None:
+    said: list[str] = []
+    findings = _doctor.examine(step=lambda name, share: said.append(name))
+    assert said == [name for name, fact in findings.items() if isinstance(fact, dict)]
+
+
 def test_json_is_complete(capsys: pytest.CaptureFixture[str]) -> None:
     code = __main__.main(["doctor", "--json"])
     findings = json.loads(capsys.readouterr().out)

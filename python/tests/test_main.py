@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,6 +26,21 @@ def test_help_names_all_commands(capsys: pytest.CaptureFixture[str]) -> None:
         __main__.main(["--help"])
     text = capsys.readouterr().out
     assert all(name in text for name in ("demo", "doctor", "bench"))
+
+
+@pytest.mark.parametrize("command", [[], ["demo"], ["doctor"]])
+def test_help_has_an_example_and_exit_codes(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        __main__.main([*command, "--help"])
+    text = capsys.readouterr().out
+    assert re.findall(r"^  ([0-9])  ", text, re.MULTILINE) == ["0", "1", "2"]
+    examples = re.findall(r"^  python -m goflat (.+)$", text, re.MULTILINE)
+    assert examples
+    for example in examples:  # what it shows is accepted
+        arguments = example.split(" > ")[0].split()
+        __main__._parser().parse_args(arguments)
 
 
 def test_bench_outside_a_checkout(
