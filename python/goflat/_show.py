@@ -55,8 +55,11 @@ def _put(place: Callable[[str, int], str], cell: str, width: int) -> str:
 
 def show(parts: Sequence[Part], to: TextIO) -> None:
     """Print all parts."""
+    if not _has_blocks(to):
+        print(text(parts).replace(BLOCK, "#"), file=to)
+        return
     if not (to.isatty() and find_spec("rich")):
-        print(_encodable(text(parts), to), file=to)
+        print(text(parts), file=to)
         return
     from rich.console import Console
     from rich.text import Text
@@ -71,12 +74,12 @@ def show(parts: Sequence[Part], to: TextIO) -> None:
         console.print(Text(part, style=_style(part)), soft_wrap=True)
 
 
-def _encodable(words: str, to: TextIO) -> str:
+def _has_blocks(to: TextIO) -> bool:
     try:
-        words.encode(to.encoding or "utf-8")
+        BLOCK.encode(to.encoding or "utf-8")
     except UnicodeEncodeError:
-        return words.replace(BLOCK, "#")
-    return words
+        return False
+    return True
 
 
 def _rich(table: Table) -> Any:
