@@ -94,7 +94,8 @@ def test_the_rest_of_the_process_is_left_alone(engine: str) -> None:
     engines.use({engine!r})
     import goflat
     def job():
-        return {{"a": [torch.ones(9000, 4), torch.ones(2, 4)], "b": [torch.ones(1, 4), torch.ones(1, 4)]}}
+        long, short = torch.ones(9000, 4), torch.ones(2, 4)
+        return {{"a": [long, short], "b": [torch.ones(1, 4), torch.ones(1, 4)]}}
     goflat.flatten(job())
     goflat.flatten_({{"a": [torch.ones(3)], "b": [torch.ones(2)]}}, max_growth=1000)
     goflat.plan(job(), inplace=True)
