@@ -80,6 +80,10 @@ PyObject *gf_quick_cut(PyObject *whole, const gf_quick *q, int64_t dim, int64_t 
 // The same from the words of the TensorImpl (impl.c), for entries like the first: 1 if read.
 int gf_impl_read(const gf_job *job, PyObject *tensor, gf_quick *q);
 void gf_impl_first(gf_job *job, PyObject *tensor, const gf_quick *q, int64_t elem_bytes);
+#define GF_FREED "a tensor whose memory was freed"
+#define GF_WANT_MEMORY "a tensor with memory to read"
+uint64_t gf_storage_data(PyObject *tensor);  // where the memory of its storage begins; 0: freed, or nobody knows
+int gf_has_memory(PyObject *tensor, const gf_dl_tensor *t);  // 0: it has elements, and the memory of its storage was freed
 int gf_learn_impl(PyObject *probes, PyObject *elsewhere);
 void gf_prefetch(PyObject *object);  // what reading it will look at
 int gf_append_parts(gf_job *job);  // of a packed buffer, see cut.c

@@ -24,6 +24,12 @@ static const uint64_t *impl_of(PyObject *tensor) { return *(const uint64_t *cons
 
 static uint8_t byte_of(uint64_t word, int byte) { return (uint8_t)(word >> 8 * byte); }
 
+static int has_elements(int64_t ndim, const int64_t *sizes) {
+  for (int64_t i = 0; i < ndim; i++)
+    if (sizes[i] == 0) return 0;
+  return 1;
+}
+
 // What is read here says nothing of dtype and device: q has them from the first entry.
 static int read_words(const uint64_t *impl, int64_t elem_bytes, gf_quick *q) {
   q->ndim = (int64_t)impl[at.ndim_at];
@@ -32,7 +38,7 @@ static int read_words(const uint64_t *impl, int64_t elem_bytes, gf_quick *q) {
   q->strides = q->sizes + INLINE_NDIM;
   const uint64_t *storage = (const uint64_t *)(uintptr_t)impl[at.storage_at];
   q->data = (void *)(uintptr_t)(storage[at.data_at] + impl[at.offset_at] * (uint64_t)elem_bytes);
-  return 1;
+  return storage[at.data_at] != 0 || !has_elements(q->ndim, q->sizes);
 }
 
 // The first entry as torch read it, and its words: where they agree, entries with the same kind word are read by theirs.
@@ -47,6 +53,18 @@ void gf_impl_first(gf_job *job, PyObject *tensor, const gf_quick *q, int64_t ele
   job->by_words = 1;
   job->kind_word = impl[at.kind_at] & at.kind_mask;
   job->elem_bytes = elem_bytes;
+}
+
+// torch computes an address also where storage.resize_(0) has freed the memory: the offset of the tensor.
+int gf_has_memory(PyObject *tensor, const gf_dl_tensor *t) {
+  if (!has_elements(t->ndim, t->shape)) return 1;
+  return t->data != NULL && (!at.ready || gf_storage_data(tensor) != 0);
+}
+
+uint64_t gf_storage_data(PyObject *tensor) {
+  if (!at.ready) return 0;
+  const uint64_t *storage = (const uint64_t *)(uintptr_t)impl_of(tensor)[at.storage_at];
+  return storage == NULL ? 0 : storage[at.data_at];
 }
 
 // Before torch was met there is no tensor type, so that nothing is read of an object of unknown kind.

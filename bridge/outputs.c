@@ -175,10 +175,16 @@ static int take_output(gf_job *job, int64_t batch, PyObject *out) {
   if (rc != GF_DONE) return rc;
   gf_view view;
   job->outs[batch] = Py_NewRef(out);
+  int is_torch = gf_hooks.tensor != NULL && PyObject_TypeCheck(out, (PyTypeObject *)gf_hooks.tensor);
+  uint64_t before = is_torch ? gf_storage_data(out) : 0;
   rc = gf_read_output(job, out, &view, 1);
   if (rc == GF_FALLBACK) return job->status = rc;
   if (rc != GF_DONE) return job->status == GF_ERROR ? GF_ERROR : gf_raise(job);
   if (view.kind != job->kind) return job->status = GF_FALLBACK;  // which says what does not mix
+  if (is_torch && !gf_has_memory(out, &view.tensor))
+    return gf_fail(job, "DEVICE", -1, job->flags & GF_FLAG_PACKED ? -1 : batch, GF_FREED, GF_WANT_MEMORY);
+  // A lazy clone has memory of its own from now on: what was read of entries in its storage is where that was before.
+  if (is_torch && gf_storage_data(out) != before) return job->status = GF_FALLBACK;
   int64_t odd = gf_add_array(job, &view.tensor, view.strides_in_bytes);
   if (odd < 0) return gf_raise(job);
   job->out_data[batch] = (uint64_t)(uintptr_t)view.tensor.data + view.tensor.byte_offset;

@@ -155,7 +155,8 @@ static void count(PyObject *object, int64_t expected, int64_t entry, gf_own *rec
   gf_handle tensor = gf_tensor_handle(object);
   const void *impl = gf_handle_impl(tensor), *storage = gf_handle_storage(tensor);
   gf_extent x;
-  if (storage == NULL || gf_handle_extent(tensor, &x) != 0 || x.elem_bytes == 0) {
+  int known = storage != NULL && gf_handle_extent(tensor, &x) == 0 && x.elem_bytes != 0;
+  if (!known || (x.elements != 0 && gf_word(storage, gf_words.data_at) == 0)) {  // freed: the fall-back refuses it
     record->reason = GF_OWN_UNKNOWN;
     return;
   }

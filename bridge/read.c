@@ -232,7 +232,9 @@ static void settle_dim(gf_job *job, int ndim) {
 // The hot path of every torch entry but the first: is it contiguous and like the first in all but its rows?
 static int put_quick(gf_job *job, int64_t e, PyObject *tensor) {
   gf_quick q;
-  if (!job->quick || job->dim < 0 || (!gf_impl_read(job, tensor, &q) && !gf_quick_read(tensor, &q))) return 0;
+  if (!job->quick || job->dim < 0) return 0;
+  int by_words = gf_impl_read(job, tensor, &q);
+  if (!by_words && !gf_quick_read(tensor, &q)) return 0;
   const gf_array *first = &job->arrays[0];
   if (q.dtype != job->quick_dtype || q.device_type != job->quick_device_type || q.device_index != job->quick_device_index ||
       q.ndim != first->ndim || (q.ndim == 1 && q.sizes[0] == 0))
@@ -243,6 +245,7 @@ static int put_quick(gf_job *job, int64_t e, PyObject *tensor) {
     if ((i != job->dim && q.sizes[i] != shape[i]) || (q.sizes[i] > 1 && q.strides[i] != step)) return 0;
     step *= q.sizes[i];
   }
+  if (!by_words && step != 0 && gf_storage_data(tensor) == 0) return 0;  // freed, if it can be told
   job->data[e] = (uint64_t)(uintptr_t)q.data;
   job->rows[e] = q.sizes[job->dim];
   job->odd[e] = -1;
@@ -283,9 +286,16 @@ static int is_same_kind(const gf_job *job, int64_t e, const gf_view *v) {
   return v->kind < GF_KIND_EXCHANGE || Py_TYPE((PyObject *)job->objects[e]) == Py_TYPE((PyObject *)job->objects[0]);
 }
 
+// A plan moves nothing, so it may be made for tensors whose memory was freed.
+static int is_freed(const gf_job *job, PyObject *object, const gf_view *v) {
+  return v->kind == GF_KIND_TORCH && !(job->flags & GF_FLAG_LAYOUT) && !gf_has_memory(object, &v->tensor);
+}
+
 static int put(gf_job *job, int64_t e, gf_view *v) {
   gf_dl_tensor *t = &v->tensor;
   if (t->ndim < 0 || t->ndim > GF_MAX_NDIM) return job->status = GF_FALLBACK;
+  if (is_freed(job, job->objects[e], v))
+    return gf_fail(job, "DEVICE", e / job->batches, e % job->batches, GF_FREED, GF_WANT_MEMORY);
   int first = job->arrays_len == 0;
   if (first && put_first(job, v) != GF_DONE) return job->status;
   if (!is_same_kind(job, e, v)) return job->status = GF_FALLBACK;  // which says what does not mix

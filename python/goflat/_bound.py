@@ -141,7 +141,10 @@ def _alias(entry: Any) -> Any:
     """Return an array of our own over the memory of `entry`, where its kind has such."""
     kind = kind_of(type(entry))
     if kind == "torch":
-        return entry.detach()
+        alias = entry.detach()
+        if type(alias) is sys.modules["torch"].Tensor and alias.is_cpu | alias.is_cuda:
+            alias.data_ptr()  # a lazy clone gets memory of its own before its address is noted
+        return alias
     return entry.view() if kind == "numpy" else entry
 
 

@@ -29,7 +29,7 @@ def job_of(containers: Containers) -> Job | str:
     """Return how to consume these tensors in place; or why `flatten` has to be asked."""
     if _native._core is None:
         return f"goflat runs in pure Python: {_native.reason}"
-    records = None if _tracing.by_anyone() else _records.survey(containers.table.grid, 1)
+    records = None if _tracing.by_anyone() else _survey(containers.table.grid)
     if records is None:
         return "a tracer, dispatch mode or torch.func watches; call outside of it"
     facts = records.facts()
@@ -43,6 +43,23 @@ def job_of(containers: Containers) -> Job | str:
     if _capturing(described.layout):
         return Copy(containers, described.layout, "a CUDA graph is captured; consume outside of it")
     return InPlace(containers, described.layout, records)
+
+
+def _survey(grid: list[Any]) -> Records | None:
+    """Ask who uses the entries, once lazy clones have memory of their own.
+
+    They would get it as soon as they are read: where they were, others read and write then.
+    """
+    records = _records.survey(grid, 1)
+    if records is None or not any(reason >= _ownership.FOREIGN for reason, _ in records.facts()):
+        return records
+    with torch._C.DisableTorchFunction():
+        plain = range(_ownership.FOREIGN, _ownership.LEAF)
+        odd = (e for e in range(len(records)) if records.reason(e) in plain)
+        lazy = [e for e in odd if torch._C._is_cow_tensor(grid[e])]  # type: ignore[attr-defined]
+        for e in lazy:
+            grid[e].data_ptr()
+    return _records.survey(grid, 1) if lazy else records
 
 
 def _capturing(layout: Layout) -> bool:

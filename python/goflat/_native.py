@@ -333,7 +333,7 @@ def _resolve_tensor(tensor: Any) -> Any:
 
     if not _torch.is_plain_class(tensor) or not _meet_torch():
         return _FALLBACK
-    reason = _torch.refusal(tensor)
+    reason = _torch.refusal(tensor) or _torch.memory_refusal(tensor)
     if reason is not None:
         return reason
     if tensor.requires_grad and sys.modules["torch"].is_grad_enabled():

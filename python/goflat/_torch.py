@@ -71,6 +71,13 @@ def refusal(tensor: Tensor) -> Refusal | None:
     return None
 
 
+def memory_refusal(tensor: Tensor) -> Refusal | None:
+    """Say that the memory of a plain `tensor` was freed, as sharding libraries do; else None."""
+    if tensor.untyped_storage().nbytes() or not tensor.numel():
+        return None
+    return "DEVICE", "a tensor whose memory was freed", _WANT["DEVICE"]
+
+
 _is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 _transforming = torch._C._are_functorch_transforms_active
 
@@ -122,7 +129,7 @@ class Plain:
 
     def refusal(self, entry: Tensor) -> Refusal | None:
         """Say why the data of `entry` cannot be copied as it is."""
-        return refusal(entry)
+        return refusal(entry) or memory_refusal(entry)
 
     def guarded(self, out: Tensor) -> str | None:
         """Refuse what torch would not write to, or would write to in another form."""
@@ -204,6 +211,10 @@ class ByCat(Plain):
         except RuntimeError:  # as of other wrappers
             return nothing
         return view if view.address else nothing
+
+    def refusal(self, entry: Tensor) -> Refusal | None:
+        """Say why the data of `entry` cannot be joined; what memory it has is its own affair."""
+        return refusal(entry)
 
     def guarded(self, out: Tensor) -> str | None:
         """Refuse what `torch.cat` would not write to."""
@@ -324,7 +335,8 @@ def attributes(tensor: Tensor) -> tuple[Any, ...]:
     family = next((code for start, code in _DLPACK_FAMILIES if name.startswith(start)), None)
     code = 100 + _opaque(tensor.dtype) if family is None else family
     device = {"cpu": 1, "cuda": 2}.get(kind, 100), tensor.device.index or 0
-    return tensor.data_ptr(), tensor.shape, tensor.stride(), code, bits, 1, *device
+    address = tensor.data_ptr() if tensor.untyped_storage().nbytes() else 0
+    return address, tensor.shape, tensor.stride(), code, bits, 1, *device
 
 
 # Families whose code and width say it all; names are matched from their start, in this order.

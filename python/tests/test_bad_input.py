@@ -69,6 +69,16 @@ def nested(layout: torch.layout) -> torch.Tensor:
     return torch.nested.nested_tensor([torch.zeros(2, 3), torch.zeros(1, 3)], layout=layout)
 
 
+def freed(whole: torch.Tensor) -> torch.Tensor:
+    """Give the memory of a tensor back, as sharding libraries do; torch.cat crashes then."""
+    whole.untyped_storage().resize_(0)
+    return whole
+
+
+def lazy() -> torch.Tensor:
+    return torch._lazy_clone(tensor(SHAPE).clone())  # type: ignore[attr-defined, no-any-return]
+
+
 MODE = FakeTensorMode()
 PLAIN, SELF = "plain memory", "as torch.cat has it"
 
@@ -79,6 +89,18 @@ KINDS: dict[str, tuple[Any, str]] = {
     "inference": (inference, PLAIN),
     "conjugate view": (lambda: tensor(SHAPE, torch.complex64).conj(), PLAIN),
     "negative view": (lambda: tensor(SHAPE, torch.complex64).conj().imag, PLAIN),
+    "lazy clone": (lazy, PLAIN),
+    "freed": (lambda: freed(tensor(SHAPE).clone()), "a tensor whose memory was freed"),
+    "freed part": (lambda: freed(tensor((3, 4)).clone()[1:]), "whose memory was freed"),
+    "freed column": (lambda: freed(tensor((2, 9)).clone()[:, 1:5]), "whose memory was freed"),
+    "freed parameter": (
+        lambda: freed(torch.nn.Parameter(tensor(SHAPE).clone(), requires_grad=False)),
+        "whose memory was freed",
+    ),
+    "freed conjugate": (
+        lambda: freed(tensor(SHAPE, torch.complex64).clone()).conj(),
+        "whose memory was freed",
+    ),
     "odd bools": (lambda: tensor((2, 4), torch.uint8).view(torch.bool), PLAIN),
     "transposed": (lambda: tensor((4, 2)).t(), PLAIN),
     "expanded": (lambda: tensor((1, 4)).expand(2, 4), PLAIN),
@@ -212,7 +234,8 @@ def test_calls_that_consume(kind: str, call: Call) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_plans(kind: str, inplace: bool) -> None:
     odd, fate = made(kind), KINDS[kind][1]
-    shapes_do = fate == "a meta tensor" or (fate == "a ZeroTensor" and not inplace)
+    copied = fate == "a ZeroTensor" or fate.endswith("memory was freed")
+    shapes_do = fate == "a meta tensor" or (copied and not inplace)
     if fate in (PLAIN, SELF) or shapes_do:
         nbytes = odd.numel() * odd.element_size()
         plan = goflat.plan({"a": [odd]}, inplace=inplace)
@@ -244,6 +267,24 @@ def test_arenas(kind: str) -> None:
         arena.put("a", 0, odd)
     assert (caught.value.key, caught.value.batch) == ("a", 0)
     assert bool((arena.flat[0] == 5).all())
+
+
+@pytest.mark.parametrize("part", [slice(None), slice(1, None)], ids=["whole", "part"])
+def test_an_out_without_memory(part: slice) -> None:
+    entries = [torch.ones(SHAPE), torch.ones(SHAPE)]
+    out = freed(torch.zeros(4 + (part.start or 0), 4)[part])
+    for write in (
+        lambda: goflat.cat(entries, out=out),
+        lambda: goflat.flatten({"a": entries}, out=out, packed=True),
+        lambda: goflat.flatten({"a": entries[:1], "b": entries[1:]}, out=[out]),
+    ):
+        with pytest.raises(goflat.DeviceError, match="whose memory was freed"):
+            write()
+
+
+def test_an_empty_entry_needs_no_memory() -> None:
+    nothing = freed(torch.zeros(0, 4))
+    assert bits(goflat.cat([torch.ones(SHAPE), nothing])) == bits(torch.ones(SHAPE))
 
 
 def test_inside_a_fake_mode() -> None:
