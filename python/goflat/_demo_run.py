@@ -299,7 +299,7 @@ def setting(device_name: str | None, rows: int) -> dict[str, Any]:
         "job": {"keys": KEYS, "batches": BATCHES, "shape": shape, "dtype": "float32"},
         "environment": {
             "device": f"{device.type} ({name})",
-            "goflat": _doctor.version("goflat"),
+            "goflat": goflat.__version__,
             "torch": torch.__version__,
             "extension": _doctor.extension()["text"],
         },
