@@ -22,7 +22,7 @@ class Bound:
     Made by `Plan.bind`. It keeps the memory of the entries and of the outputs alive, through
     tensors of its own over their storages, so values that are written into the entries later are
     what a later call joins; other tensors that take an entry's place in its list are not. Storages
-    must not be resized meanwhile.
+    must not be resized or lazily cloned meanwhile: both move memory.
 
     A call is ordered by the current stream of each device, waits for nothing and may be captured
     into a CUDA graph. It is not recorded by autograd; outputs count as changed in place.

@@ -95,6 +95,7 @@ def flatten_(
     -----
     No stream but the current one and those of `wait` may still work on entries. Whoever holds
     another reference to an entry, a view of it, its storage or its list will find it unchanged.
+    Lazy clones (copy on write) get memory of their own first, which no plan counts.
     ``GOFLAT_INPLACE=0`` in the environment forbids writing over entries, ``GOFLAT_VERIFY=1``
     compares each result with `torch.cat` and checks that nothing held has changed.
 
