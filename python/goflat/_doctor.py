@@ -298,7 +298,8 @@ def _forked() -> Facts:
         return {"text": "skipped: neither torch nor NumPy is installed"}
     child = multiprocessing.get_context("fork").Process(target=_in_child)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # threads that fork loses: the point
+        for kind in DeprecationWarning, RuntimeWarning:  # Python's and JAX's: fork loses threads
+            warnings.simplefilter("ignore", kind)
         child.start()
     child.join(FORK_S)
     if child.exitcode is None:

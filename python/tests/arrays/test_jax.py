@@ -201,9 +201,10 @@ def test_entries_may_be_donated_afterwards() -> None:
 def test_deleted_entries_are_refused() -> None:
     gone = array((2, 3))
     gone.delete()
-    for call in goflat.flatten, goflat.flatten_, goflat.plan:
+    for call in goflat.flatten, goflat.flatten_:
         with pytest.raises(goflat.DeviceError, match="key 'b', batch 0: got a deleted JAX array"):
             call({"a": [array((2, 3))], "b": [gone]})
+    assert goflat.plan({"a": [gone]}).growth == gone.nbytes  # its shape says what it would take
 
 
 @on_each_engine

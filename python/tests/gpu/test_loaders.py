@@ -13,6 +13,7 @@ pytestmark = pytest.mark.usefixtures("cuda", "any_engine")
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # forked with threads
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # JAX's, where it is loaded
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.parametrize("packed", [False, True])
 def test_pinned_batches_of_workers(method: str, packed: bool) -> None:
