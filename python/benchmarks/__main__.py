@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the cases, compare two runs, draw one or measure memory.
 
     Returns 0 if nothing failed, 1 if the later of two runs is worse by more than the noise, and 2
-    if there is nothing to compare or to draw.
+    if there is nothing to compare, to draw or, without the extension, to measure.
     """
     argv = sys.argv[1:] if argv is None else list(argv)
     if argv[:1] == ["compare"]:
@@ -44,7 +44,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         from . import memory
 
         return memory.main([argument for argument in argv if argument != "--memory"])
-    args = _options().parse_args(argv)
+    options = _options()
+    args = options.parse_args(argv)
+    lack = machine.lack_of_extension()
+    if lack and not args.fallback:
+        options.error(f"calls would run in pure Python: {lack} (--fallback measures that)")
     run = _run(args, argv)
     run["goals"] = goals(run)
     report.show(report.run(run), sys.stdout)
@@ -65,6 +69,11 @@ def _options() -> argparse.ArgumentParser:
     jobs = sorted({name.split(",")[0] for name in (*NAMES, *(job.name for job in JOBS))})
     effort = Effort()
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument(
+        "--fallback",
+        action="store_true",
+        help="measure the pure-Python engine if there is no other",
+    )
     parser.add_argument(
         "--only",
         action="append",

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from datetime import datetime, timezone
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 BUSY = 0.25  # load per core from which numbers are not to be trusted
+
+
+def lack_of_extension() -> str:
+    """Say why calls run in pure Python, which nobody wants to measure by mistake; or ""."""
+    try:
+        import_module("goflat._core")
+    except ImportError as error:
+        return str(error)
+    return ""
 
 
 def describe() -> dict[str, Any]:

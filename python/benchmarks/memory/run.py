@@ -24,6 +24,9 @@ def main(argv: Sequence[str]) -> int:
     """Run the parts; 1 if something failed, 0 if not."""
     options = _options()
     args = options.parse_args(argv)
+    lack = machine.lack_of_extension()
+    if lack:
+        options.error(f"calls would run in pure Python: {lack}")
     if args.device == "cuda" and not torch.cuda.is_available():
         options.error("torch sees no GPU")
     setup = Setup(args.device, args.samples, args.seeds, args.shrink)

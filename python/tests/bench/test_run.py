@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -207,3 +208,14 @@ def test_a_block_counts_its_calls() -> None:
 def test_ways_take_turns() -> None:
     turns = import_module("benchmarks.measure").turns(["a", "b", "c"], 4)
     assert ["".join(names) for names in turns] == ["abc", "bca", "cab", "abc"]
+
+
+@pytest.mark.parametrize("options", [["--quick"], ["--memory", "--only", "cap"]])
+def test_without_the_extension_nothing_is_measured(
+    options: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "goflat._core", None)  # as if it were not there
+    with pytest.raises(SystemExit) as ended:
+        __main__.main(["bench", *options])
+    assert ended.value.code == 2
+    assert "calls would run in pure Python" in capsys.readouterr().err
