@@ -420,7 +420,7 @@ func TestRandomJobs(t *testing.T) {
 			t.Fatal(err)
 		}
 		job := &Job{Plan: random.Plan, Multiprocessors: 1 + r.IntN(200)}
-		place(job, 1<<24, func() uint64 { return uint64(r.IntN(16)) })
+		place(job, 1<<30, func() uint64 { return uint64(r.IntN(16)) })
 		if !t.Run(fmt.Sprintf("seed %d job %d", seed, i), func(t *testing.T) { check(t, job) }) {
 			return
 		}
