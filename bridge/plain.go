@@ -11,9 +11,9 @@ import (
 	"github.com/goflat/goflat/gpu"
 )
 
-// isPlain reports whether the layout says all there is to know of the entries and one thread moves the bytes, so that
-// no plan is needed: contiguous entries on one device, joined along dimension 0. Rows without bytes are left to the
-// general way, which finds out that counts do not overflow.
+// isPlain reports whether the layout says all there is to know of the entries, so that no plan is needed: contiguous
+// entries on one device, joined along dimension 0. Rows without bytes are left to the general way, which finds out that
+// counts do not overflow; so are copies on Go's threads.
 func (j *job) isPlain() bool {
 	l := &j.layout
 	if !j.uniform || j.casting || l.Dim != 0 || l.RowBytes() == 0 || j.c.kind >= C.GF_KIND_EXCHANGE {
@@ -23,11 +23,22 @@ func (j *job) isPlain() bool {
 	case flatten.DeviceCUDA:
 		return true
 	case flatten.DeviceCPU:
-		total := l.Bytes()
-		workers := j.workers(total)
-		return (total < aloneBytes || workers == 1) && (workers < 2 || C.gf_team_awake() == 0)
+		return j.plainThreads() > 0
 	}
 	return false
+}
+
+// plainThreads is on how many threads a plain job is copied on the CPU: all of torch's if they are awake, or this one;
+// 0 where that is for Go's.
+func (j *job) plainThreads() int {
+	total := j.layout.Bytes()
+	switch workers := j.workers(total); {
+	case workers > 1 && C.gf_team_awake() != 0:
+		return workers
+	case total < aloneBytes || workers == 1:
+		return 1
+	}
+	return 0
 }
 
 // fillPlain copies the entries of a plain job into new outputs, or into those of the list at address outs, one in all if
@@ -122,5 +133,26 @@ func (j *job) copyPlain() {
 			wantHugePages(uint64(at), j.layout.BatchBytes(b))
 		}
 	}
+	if threads := j.plainThreads(); threads > 1 {
+		j.dealPlain(shareSize(j.layout.Bytes(), threads))
+		j.team.copy(threads)
+		return
+	}
 	C.gf_copy_plain(firstAddr(j.dstAddr), C.int64_t(len(j.dstAddr)), j.c.data, j.c.rows, j.c.entries, C.int64_t(j.layout.RowBytes()))
+}
+
+// dealPlain is deal without a plan.
+func (j *job) dealPlain(size int64) {
+	src, rows, rowBytes := j.srcAddrs(), j.layout.Rows, j.layout.RowBytes()
+	t := &j.team
+	t.begin(size)
+	for b, at := range j.dstAddr {
+		dst := uint64(at)
+		for e := b; e < len(rows); e += len(j.dstAddr) {
+			n := rows[e] * rowBytes
+			t.add(dst, uint64(src[e]), n)
+			dst += uint64(n)
+		}
+	}
+	t.end()
 }

@@ -21,6 +21,8 @@ const (
 type team struct {
 	pieces []C.gf_piece
 	ends   []C.int64_t
+	size   int64 // bytes of a share, about
+	room   int64 // bytes until this one is full
 }
 
 // workers is how many threads torch would use for so many bytes; 0: as many as Go has.
@@ -71,35 +73,60 @@ func (j *job) copyAlone() {
 
 // copyByTeam moves the bytes with size of torch's threads.
 func (j *job) copyByTeam(total int64, size int) {
-	j.deal(min(max(total/int64(size*sharesAThread), shareBytes), shareMost))
-	C.gf_team_copy(&j.team.pieces[0], &j.team.ends[0], C.int64_t(len(j.team.ends)), C.int(size))
+	j.deal(shareSize(total, size))
+	j.team.copy(size)
 }
 
-// deal lists the plan's segments as pieces in shares of about size bytes. Segments are cut where a cache line of the
-// output ends, so that no two threads write one.
+// deal lists the plan's segments as pieces in shares of about size bytes.
 func (j *job) deal(size int64) {
 	j.addresses()
 	t := &j.team
-	t.pieces, t.ends = t.pieces[:0], t.ends[:0]
-	room := size
+	t.begin(size)
 	for i := range j.plan.Segments {
 		s := &j.plan.Segments[i]
-		dst, src := uint64(j.dstAddr[s.Batch])+uint64(s.Dst), uint64(j.srcAddr[s.Entry])+uint64(s.Src)
-		for left := s.Bytes; left > 0; {
-			n := left
-			if n > room {
-				n = min(n, room+int64(-(dst+uint64(room))%cacheLine))
-			}
-			t.pieces = append(t.pieces, C.gf_piece{C.uint64_t(dst), C.uint64_t(src), C.int64_t(n)})
-			dst, src, left = dst+uint64(n), src+uint64(n), left-n
-			if room -= n; room <= 0 {
-				t.ends = append(t.ends, C.int64_t(len(t.pieces)))
-				room = size
-			}
+		t.add(uint64(j.dstAddr[s.Batch])+uint64(s.Dst), uint64(j.srcAddr[s.Entry])+uint64(s.Src), s.Bytes)
+	}
+	t.end()
+}
+
+// shareSize is about how many bytes a thread takes at a time, of total ones on so many threads.
+func shareSize(total int64, threads int) int64 {
+	return min(max(total/int64(threads*sharesAThread), shareBytes), shareMost)
+}
+
+// begin empties the list, for shares of about size bytes.
+func (t *team) begin(size int64) {
+	t.pieces, t.ends = t.pieces[:0], t.ends[:0]
+	t.size, t.room = size, size
+}
+
+// add lists bytes as pieces. They are cut where a cache line of the output ends, so that no two threads write one.
+func (t *team) add(dst, src uint64, bytes int64) {
+	for bytes > 0 {
+		n := bytes
+		if n > t.room {
+			n = min(n, t.room+int64(-(dst+uint64(t.room))%cacheLine))
+		}
+		t.pieces = append(t.pieces, C.gf_piece{C.uint64_t(dst), C.uint64_t(src), C.int64_t(n)})
+		dst, src, bytes = dst+uint64(n), src+uint64(n), bytes-n
+		if t.room -= n; t.room <= 0 {
+			t.end()
+			t.room = t.size
 		}
 	}
-	if room < size {
-		t.ends = append(t.ends, C.int64_t(len(t.pieces)))
+}
+
+// end closes the last share.
+func (t *team) end() {
+	if n := len(t.pieces); n > 0 && (len(t.ends) == 0 || int(t.ends[len(t.ends)-1]) < n) {
+		t.ends = append(t.ends, C.int64_t(n))
+	}
+}
+
+// copy moves the pieces with so many of torch's threads.
+func (t *team) copy(threads int) {
+	if n := len(t.ends); n != 0 {
+		C.gf_team_copy(&t.pieces[0], &t.ends[0], C.int64_t(n), C.int(threads))
 	}
 }
 
